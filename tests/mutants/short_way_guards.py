@@ -175,6 +175,62 @@ GUARDS: tuple[Guard, ...] = (
         (" or env.cut or context._cleanups or", " or env.cut or"),
     ),
     _guard(
+        "light: no coroutine",
+        "an attempt whose handler never began has not returned",
+        _LIGHT + "test_a_type_whose_loader_ends_an_iteration_has_not_returned[light]",
+        "worker/run/light_attempt.py",
+        ("            if self._steps is None:", "            if False:"),
+    ),
+    _guard(
+        "light: arguments",
+        "arguments are passed as they are only if each is of the type that is asked for",
+        _LIGHT + "test_arguments_that_do_not_fit_are_rejected[light]",
+        "model/registry.py",
+        (
+            "if kinds == shape.scalars or kinds == shape.scalars[: len(kinds)]:",
+            "if len(kinds) <= len(shape.scalars):",
+        ),
+    ),
+    _guard(
+        "loans: heads",
+        "a loan has the head of its own task, and not of the one before",
+        "tests/broker/conformance/test_enqueue.py::"
+        "test_each_loan_of_a_call_is_the_task_as_it_was_enqueued[valkey]",
+        "broker/redis/answers.py",
+        ("        if head != last:", "        if not last:"),
+    ),
+    _guard(
+        "ends: plain",
+        "ends that look plain are refused for a time that is none, as others are",
+        "tests/broker/conformance/test_checks.py::"
+        "test_a_wrong_settlement_raises_and_changes_nothing[memory-run time NaN-alone]",
+        "broker/checks.py",
+        ("            or not 0.0 <= settlement.run_time < math.inf\n", ""),
+    ),
+    _guard(
+        "ends: later",
+        "what a shard that is away was to get stays on loan here",
+        "tests/worker/process/test_shared_state.py::"
+        "test_what_is_to_be_sent_again_stays_until_it_is_answered",
+        "worker/inflight.py",
+        ('            if answer != "later":', "            if True:"),
+    ),
+    _guard(
+        "ends: bytes",
+        "an exchange carries no more results than 4 MiB, and the one that fills them",
+        "tests/worker/test_outcome_outbox.py::"
+        "test_an_exchange_carries_128_outcomes_or_4_mib_of_results",
+        "worker/outcome_outbox.py",
+        ("                if size >= MAX_BYTES:", "                if False:"),
+    ),
+    _guard(
+        "queues of a fetch",
+        "each queue is charged for what it gave itself",
+        "tests/worker/test_worker.py::test_the_order_of_queues_learns_what_each_of_them_gave",
+        "worker/processor.py",
+        ("        several = len(ask.queues) > 1 ", "        several = False "),
+    ),
+    _guard(
         "light: middleware",
         "middleware is around every attempt, however short",
         _LIGHT + "test_middleware_that_comes_later_is_around_every_attempt[light]",

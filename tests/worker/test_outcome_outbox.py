@@ -12,13 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.broker import Caller
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.requests import BeatReply, Call, ExchangeReply, Fetch, Moved
+from fairlead.broker.requests import MAX_BYTES, BeatReply, Call, ExchangeReply, Fetch, Moved
 from fairlead.fallback.outcomes import KeptOutcome, Outcomes
 from fairlead.model.errors import Ambiguous, OutOfOrder, Unreachable
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.spool import Entry, Spool, SpoolLimits, files
 from fairlead.worker.app_services import AppServices
+from fairlead.worker.outcome_outbox import OutcomeOutbox
 from fairlead.worker.process.shared_state import SharedState
 from tests.worker.harness import Rig, until
 
@@ -423,6 +425,30 @@ async def test_a_number_that_others_overtook_is_given_up_for_a_later_one(scene: 
     number = next(number for number, batch in scene.broker.calls if batch == [id])
     assert number > 10**15  # microseconds
     assert worker.syncer.fenced == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "batches"), [(0, [128, 128, 44]), (MAX_BYTES // 2, [2] * 150), (MAX_BYTES, [1] * 300)]
+)
+def test_an_exchange_carries_128_outcomes_or_4_mib_of_results(
+    size: int, batches: list[int]
+) -> None:
+    outbox = OutcomeOutbox(
+        Caller("w1"), None,
+        is_away=lambda: False, spooling=print, refused=print, woken=lambda: None,
+    )  # fmt: skip
+    result = b"r" * size or None
+    ids = [f"t{n}" for n in range(300)]
+    for id in ids:
+        outbox.add(Settlement(id=id, token=1, to=State.COMPLETED, result=result))
+    carried: list[list[str]] = []
+    while outbox.pending:
+        batch = outbox.next()
+        assert outbox.next() is batch
+        carried.append([each.id for each in batch.settlements])
+        asyncio.run(outbox.answered(batch, ["applied"] * len(batch.settlements)))
+    assert [len(each) for each in carried] == batches
+    assert [id for each in carried for id in each] == ids
 
 
 async def test_an_outcome_that_no_broker_can_digest_is_not_kept(

@@ -57,7 +57,8 @@ ORIGINS: dict[State, frozenset[State]] = {
 }
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+# In no cycle, like a message: the collector need not know it.
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A decided move out of ``running``; the broker checks the token and carries it out."""
 
     id: str

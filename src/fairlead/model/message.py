@@ -29,7 +29,8 @@ _decode_any = msgspec.msgpack.Decoder(list[Any]).decode
 UNREADABLE = (ValueError, TypeError, RecursionError)  # what msgspec raises for bad bytes
 
 
-# No cycle can be made of it, and thousands come at once: the collector need not know it.
+# No cycle can be made of it, a body or a loan, and thousands come at once: the collector need not
+# know them.
 class Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """A task as it is stored: written once, never changed.
 
@@ -123,7 +124,7 @@ def run_limits(flags: int) -> tuple[int | None, int | None]:
     return runs or None, crashes - 1 if crashes else None
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class Body(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """What a worker needs to run one attempt; brokers never look inside."""
 
     task: str
@@ -227,7 +228,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, array_like=True):
     """Its traceback; empty: none."""
 
 
-class Leased(msgspec.Struct, frozen=True, kw_only=True):
+class Leased(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message on loan to one incarnation; ``token`` proves the loan in every write."""
 
     message: Message

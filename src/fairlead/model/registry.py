@@ -142,12 +142,9 @@ class TaskSpec:
         shape = self._shape
         if not shape.converts:
             return args, kwargs
-        kinds = shape.scalars
-        if not kwargs and len(args) <= len(kinds):
-            for value, kind in zip(args, kinds, strict=False):
-                if type(value) is not kind:
-                    break
-            else:
+        if not kwargs:
+            kinds = list(map(type, args))
+            if kinds == shape.scalars or kinds == shape.scalars[: len(kinds)]:
                 return args, kwargs  # mostly: they are as they should be
         count = len(shape.positional)
         return (

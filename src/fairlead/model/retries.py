@@ -7,7 +7,7 @@ Every worker takes its settlements from ``settle()``, every broker what a crash 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal
 
 import msgspec
@@ -110,6 +110,7 @@ def settle(
     return _settle_failure(lease, outcome, policy, dice, move)
 
 
+@lru_cache(maxsize=1_024)
 def runs_once(flags: int, runs: int | None = None) -> bool:
     """Whether a task may begin only once, whatever becomes of it: ``max_retries=0``.
 

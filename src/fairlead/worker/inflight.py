@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, Protocol
 
-from fairlead.broker.requests import LeaseRef
+from fairlead.broker.requests import LeaseRef, Settled
+from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
 from fairlead.model.retries import runs_once
 from fairlead.worker.process.shared_state import SharedState
@@ -105,9 +106,10 @@ class Inflight:
 
         Of a wait: it is over, and brings nothing else.
         """
+        lent, shared_state = self._lent, self._shared_state
         for lease in leases:
-            key = (lease.message.id, lease.token)
-            self._lent[key] = None if self._shared_state is None else self._shared_state.take(*key)
+            id, token = lease.message.id, lease.token
+            lent[id, token] = None if shared_state is None else shared_state.take(id, token)
         self._answered = max(self._answered, number)
         if number == self._awaited:
             self._awaited = None
@@ -132,6 +134,21 @@ class Inflight:
         row = self._lent.pop((id, token), None)
         if row is not None and self._shared_state is not None:
             self._shared_state.drop(row)
+
+    def answer(self, settlements: Iterable[Settlement], answers: Iterable[Settled]) -> None:
+        """The broker has answered for these outcomes; some are to be sent again later."""
+        lent, left = self._lent, self._left
+        rows: list[int] = []
+        for settlement, answer in zip(settlements, answers, strict=True):
+            if answer != "later":
+                key = settlement.id, settlement.token
+                row = lent.pop(key, None)
+                if row is not None:
+                    rows.append(row)
+                if left:
+                    left.discard(key)
+        if rows and self._shared_state is not None:
+            self._shared_state.drop(*rows)
 
     def spool(self, id: str, token: int) -> None:
         """Its outcome goes to the disk: if this process dies from now on, others settle it."""

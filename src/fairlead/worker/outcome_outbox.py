@@ -121,10 +121,14 @@ class OutcomeOutbox:
         """Plan the exchange behind all others: 128 of the oldest outcomes, or 4 MiB."""
         settlements: list[Settlement] = []
         size = 0
-        while self._waiting and len(settlements) < MAX_EXCHANGE and size < MAX_BYTES:
-            settlement = self._waiting.popleft()
+        waiting = self._waiting
+        for _ in range(min(len(waiting), MAX_EXCHANGE)):
+            settlement = waiting.popleft()
             settlements.append(settlement)
-            size += len(settlement.result or b"")
+            if settlement.result is not None:
+                size += len(settlement.result)
+                if size >= MAX_BYTES:
+                    break
         batch = Batch(self.number(), settlements)
         if settlements:
             self._planned.append(batch)
@@ -151,6 +155,8 @@ class OutcomeOutbox:
         if not batch.settlements:
             return
         self._planned.remove(batch)
+        if not (self.moments or self._sequences or "later" in answers):
+            return  # as a rule: nothing else is known of any of them
         done: list[tuple[int, Settled]] = []
         is_put_off = False
         for settlement, answer in zip(batch.settlements, answers, strict=True):

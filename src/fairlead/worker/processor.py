@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 from typing import Literal
 
 from fairlead.broker import Broker
@@ -32,6 +33,7 @@ _ALMOST_ONE = math.nextafter(1.0, 0.0)
 _STUCK_PAUSE = 1.0  # seconds between two tries to have a thread again
 _TELL = 0.02  # seconds after which a held task that has begun is told to the broker
 _HOLD = 0.25  # seconds between two looks at what is held and has not begun
+_QUEUE_OF, _CRASHES_OF = attrgetter("message.queue"), attrgetter("crashes")
 
 
 class Processor:
@@ -220,7 +222,7 @@ class Processor:
         try:
             while True:
                 again = await self.process()
-                if limit is not None and started.total() > limit:
+                if limit is not None and sum(started.values()) > limit:
                     raise self._runner.endless(limit)
                 if again:
                     continue
@@ -228,7 +230,7 @@ class Processor:
                     # What runs may wait for something that it has enqueued.
                     await self._wait_for_work()
                 elif not self._wake.is_set() and not await self._forwarder.forward():
-                    return started.total()
+                    return sum(started.values())
         finally:
             self._runner.dice = dice
 
@@ -331,13 +333,14 @@ class Processor:
         """Tell the order of queues what each of them gave, and the capacity what kind it was."""
         if reply.leased:
             self._waiter.reset_backoff()
-        got = Counter(lease.message.queue for lease in reply.leased)
+        several = len(ask.queues) > 1  # otherwise it is known where they come from
+        got = Counter(map(_QUEUE_OF, reply.leased) if several else ask.queues * len(reply.leased))
         if len(reply.leased) < ask.most and not reply.more:
             empty: Sequence[str] = ask.queues
         else:  # it went on to a queue only when those before it had nothing more
             last = max((i for i, queue in enumerate(ask.queues) if queue in got), default=0)
             empty = ask.queues[:last]
-        if self._capacity.mixed or any(lease.crashes >= ALONE for lease in reply.leased):
+        if self._capacity.mixed or max(map(_CRASHES_OF, reply.leased), default=0) >= ALONE:
             self._fill()
             now = self._runner.now()
             lacking = self._capacity.lacking(now)

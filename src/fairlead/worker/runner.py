@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
+from operator import itemgetter
 from typing import NamedTuple
 
 from fairlead.model.backoff import RetryPolicy
@@ -123,7 +124,8 @@ class Runner:
         )
         self.dice = dice
         self._endings: set[asyncio.Task[None]] = set()  # attempts whose lines are being sent
-        self.started: Counter[str] = Counter()  # attempts so far, by task
+        # Attempts so far, by task. No Counter: each write to one is the call of a slow method.
+        self.started: defaultdict[str, int] = defaultdict(int)
         self.exceptions = exceptions
 
     def start(self, lease: Leased) -> None:
@@ -132,7 +134,7 @@ class Runner:
         if light is not None:
             self.started[light.plan.spec.name] += 1
             self._inflight.add(light)
-            self._env.executor.submit(light)
+            self._env.executor.submit_quick(light)
             return
         route = self._router.route(lease)
         if isinstance(route, Unroutable):
@@ -217,7 +219,7 @@ class Runner:
 
     def endless(self, limit: int) -> FairleadError:
         """The error of a drain that does not come to an end."""
-        ((task, times),) = self.started.most_common(1)
+        task, times = max(self.started.items(), key=itemgetter(1))
         return FairleadError(
             f"drain gave up after {limit:,} attempts: there is always more to do. "
             f"Task {task!r} ran most, {times:,} times; perhaps it enqueues itself or asks to run "

@@ -232,14 +232,13 @@ class Syncer:
         if fetch is not None:
             self.lent_at = began
         self._inflight.lent(reply.leased, batch.number)
-        for settlement, answer in zip(batch.settlements, reply.settled, strict=True):
-            if answer == "later":
-                continue
-            self._inflight.over(settlement.id, settlement.token)
-            if answer == "applied":
-                self.settled += 1
-            else:
-                self._refused(settlement, answer)
+        self._inflight.answer(batch.settlements, reply.settled)
+        applied = reply.settled.count("applied")
+        self.settled += applied
+        if applied < len(reply.settled):
+            for settlement, answer in zip(batch.settlements, reply.settled, strict=True):
+                if answer not in ("applied", "later"):
+                    self._refused(settlement, answer)
         await self._outbox.answered(batch, reply.settled)
         return reply
 

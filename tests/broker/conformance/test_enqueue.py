@@ -446,3 +446,25 @@ async def test_what_runs_when_the_broker_is_closed_can_still_be_settled(
 async def test_close_may_be_repeated(broker: Store) -> None:
     await broker.close()
     await broker.close()
+
+
+# -- what is lent -----------------------------------------------------------------------------
+
+
+async def test_each_loan_of_a_call_is_the_task_as_it_was_enqueued(c: Client) -> None:
+    kinds = (
+        submit("t1"),
+        submit("t2", body=b"other"),
+        submit("t3", "b", level=0, cost=2.0, trace=b"trace"),
+        submit("t4", flags=5),
+        submit("t5", "b", body=b"", trace=b"trace"),
+        submit("t6", "b"),
+        submit("t7", queue="other"),
+        submit("t8", body=b"the first again"),
+    )
+    await c.enqueue(*kinds)
+
+    lent = await c.fetch(128, ("default", "other"))
+
+    found = sorted((lease.message for lease in lent), key=lambda message: message.id)
+    assert found == [each.message for each in kinds]

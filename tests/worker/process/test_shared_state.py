@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased, Message
 from fairlead.worker.inflight import Inflight
 from fairlead.worker.process.shared_state import Row, SharedState
@@ -31,6 +32,28 @@ def test_a_task_stands_on_the_board_from_its_loan_to_the_answer() -> None:
 
     assert shared_state.lent() == [Row("one", 7, 0, False)]
     assert (inflight.room, shared_state.ended) == (3, 1)
+    shared_state.close()
+
+
+def test_what_is_to_be_sent_again_stays_until_it_is_answered() -> None:
+    shared_state = SharedState.made(4)
+    inflight = Inflight("w", shared_state)
+    leases = [lease("one"), lease("two"), lease("three", 8)]
+    inflight.lent(leases, 4)
+    for each in leases:
+        inflight.leave(each, late=False)
+    ends = [Settlement(id=x.message.id, token=x.token, to=State.COMPLETED) for x in leases]
+
+    inflight.answer(ends, ["applied", "later", "fenced"])
+
+    assert shared_state.lent() == [Row("two", 7, 0, False)]
+    assert [each.id for each in inflight.leases()] == ["two"]
+    assert (inflight.room, inflight.left, shared_state.ended) == (3, 1, 2)
+
+    inflight.answer(ends, ["applied"] * 3)  # once is enough
+
+    assert shared_state.lent() == []
+    assert (inflight.room, inflight.left, shared_state.ended) == (4, 0, 3)
     shared_state.close()
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.model import custom_types
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.signals import Retry, Snooze
@@ -25,6 +26,11 @@ from tests.worker.harness import AT_ONCE, Rig, until
 
 LEARNS = 3  # attempts that end at once, before the one that a test is about
 NONE_LEFT = RetryPolicy(max_retries=0, backoff=AT_ONCE)
+
+
+class Last:
+    """Made of the last of some parts."""
+
 
 mine: ContextVar[str] = ContextVar("mine", default="nothing")
 
@@ -197,6 +203,22 @@ async def test_arguments_that_do_not_fit_are_rejected(rig: Rig) -> None:
         record = await rig.finished(await rig.enqueue("work", "text"), State.DEAD)
         assert record.error is not None
         assert (record.error.type, record.reason) == ("InvalidArgument", "rejected")
+
+
+async def test_a_type_whose_loader_ends_an_iteration_has_not_returned(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custom_types, "_registered", dict(custom_types._registered))
+    custom_types.register_type(Last, dump=lambda _: [], load=lambda parts: next(iter(parts)))
+    ran: list[int] = []
+
+    @rig.task(policy=NONE_LEFT)
+    async def work(number: int, last: Last | None = None) -> None:
+        ran.append(number)
+
+    async with learned(rig, "work"):
+        await rig.finished(await rig.enqueue("work", 1, []), State.DEAD)
+    assert 1 not in ran
 
 
 # -- it is told to stop ------------------------------------------------------------------------

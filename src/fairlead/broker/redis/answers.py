@@ -12,7 +12,7 @@ from itertools import islice, repeat
 from typing import Any, Literal, cast
 
 from fairlead.broker.records import EventPage
-from fairlead.broker.redis.decode import parse_head, parsed_heads, read_extra
+from fairlead.broker.redis.decode import Head, parse_head, parsed_heads, read_extra
 from fairlead.broker.redis.layout import GS, ORDERS, RS, SIZES, STATES, STORED, US
 from fairlead.broker.requests import (
     Alter,
@@ -43,6 +43,7 @@ _ALTERED: dict[int, Literal["done", "requested", "unchanged", "unknown", "later"
     ord("u"): "unknown",
     ord("l"): "later",
 }
+_NO_HEAD: Head = ("", "", 0, 0.0, (), 0, 0, "")
 _TRANSFERRED: dict[str, Transferred] = {"m": "moved", "f": "fenced", "n": "full"}
 _ACCEPTED = {b"a%d" % digit: state for digit, state in enumerate(STATES) if state is not None}
 
@@ -119,6 +120,8 @@ def exchange_reply(reply: Sequence[Any]) -> ExchangeReply:
 
 def settled(codes: bytes) -> list[Settled]:
     """A letter for each answer."""
+    if codes.count(b"a") == len(codes):  # as a rule
+        return ["applied"] * len(codes)
     return [_SETTLED[code] for code in codes]
 
 
@@ -128,11 +131,15 @@ def _loans(ids: list[str], reply: Sequence[Any], token: int) -> list[Leased]:
     known, open_stored, open_sizes = parsed_heads, STORED.unpack_from, SIZES.unpack_from
     begin, between = STORED.size, SIZES.size
     notes = reply[1].split(RS) if reply[1] else repeat(b"1", len(ids))
+    queue, tenant, level, cost, limiters, version, bits, _ = _NO_HEAD
+    last = b""  # the head before, mostly that of the next one as well
     for id, stored, note in zip(ids, islice(reply, 2, None), notes, strict=True):
         at, _, size = open_stored(stored)
         cut = begin + size
         head = stored[begin:cut]
-        queue, tenant, level, cost, limiters, version, bits, _ = known.get(head) or parse_head(head)
+        if head != last:
+            last, said = head, known.get(head) or parse_head(head)
+            queue, tenant, level, cost, limiters, version, bits, _ = said
         body, trace = open_sizes(stored, cut)
         start = cut + between
         middle = start + body
@@ -147,7 +154,7 @@ def _loans(ids: list[str], reply: Sequence[Any], token: int) -> list[Leased]:
             version=version,
             flags=bits,
             body=stored[start:middle],
-            trace=stored[middle:end],
+            trace=stored[middle:end] if trace else b"",
             extra=read_extra(stored[end:]) if end < len(stored) else (),
         )
         if len(note) == 1:

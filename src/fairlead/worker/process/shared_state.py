@@ -105,11 +105,13 @@ class SharedState:
         """The spool has not got its outcome."""
         self._memory[_HEADER + row * _SIZE + 1] = 0
 
-    def drop(self, row: int) -> None:
-        """It is not ours any more."""
-        self._memory[_HEADER + row * _SIZE] = FREE
-        self._free.append(row)
-        self._numbers[_ENDED] += 1
+    def drop(self, *rows: int) -> None:
+        """They are not ours any more."""
+        memory = self._memory
+        for row in rows:
+            memory[_HEADER + row * _SIZE] = FREE
+        self._free += rows
+        self._numbers[_ENDED] += len(rows)
 
     def tick(self, lag: float) -> None:
         """The loop has come round, so many seconds late."""

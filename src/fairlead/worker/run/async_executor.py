@@ -26,7 +26,11 @@ class Begins(Protocol):
     """An attempt that a lane can run, in one step perhaps."""
 
     over: bool  # it was taken back
-    handler: object  # what it is an attempt of
+
+    @property
+    def handler(self) -> object:
+        """What it is an attempt of."""
+        ...
 
     def run(self) -> Stepped | None:
         """Run it in one step if that will do; else return what has to be run in several."""
@@ -61,9 +65,13 @@ class AsyncExecutor:
 
     def submit(self, attempt: Begins) -> None:
         """Run it, but not before this returns."""
-        if attempt.handler not in self.quick:
+        if attempt.handler in self.quick:
+            self.submit_quick(attempt)
+        else:
             _ = _task(self._alone(attempt))  # the attempt keeps it, once it waits
-            return
+
+    def submit_quick(self, attempt: Begins) -> None:
+        """The same for one whose handler is known to be quick."""
         self._ready.append(attempt)
         if self._awake is None:
             self._awake = _task(self._lane())

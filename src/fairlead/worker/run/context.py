@@ -64,7 +64,6 @@ class Context:
         task: str,
         writer: Writes,
         loop: asyncio.AbstractEventLoop,
-        *,
         correlation_id: str = "",
         headers: Mapping[str, str] = _NO_HEADERS,
         services: AppServices = NO_SERVICES,

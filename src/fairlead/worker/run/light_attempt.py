@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context as Variables
 from types import CoroutineType
-from typing import Any, cast
+from typing import Any, ClassVar, cast
+
+import msgspec
 
 from fairlead.model.argument_packing import pack
 from fairlead.model.lifecycle import Settlement, State
@@ -28,6 +30,9 @@ from fairlead.worker.run.executors import LoopAttempt
 from fairlead.worker.run.progress_writer import Writes
 
 _NO_TRACE = Trace(correlation_id="")
+_COMPLETED = State.COMPLETED  # to find a member of an enum takes hundreds of instructions
+# How a context is made: in Python 3.11 to call its class takes twice as long as these two together.
+_new, _fill = object.__new__, Context.__init__
 
 
 class LightAttempts:
@@ -84,48 +89,37 @@ class LightAttempts:
                 trace = read_trace(message.trace)
             except UNREADABLE:  # written by a later release: not worth a failed task
                 trace = _NO_TRACE
-        return Context(
-            lease,
-            task,
-            self._writer,
-            self.env.loop,
-            correlation_id=trace.correlation_id or message.id,
-            headers=trace.headers,
-            services=self._services,
-        )
+        correlation = trace.correlation_id or message.id
+        context = _new(Context)
+        _fill(
+            context, lease, task, self._writer, self.env.loop, correlation, trace.headers,
+            self._services,
+        )  # fmt: skip
+        return context
 
 
-class LightAttempt:
+class LightAttempt(msgspec.Struct, eq=False):
     """One run of a handler that will probably be over at once."""
 
-    __slots__ = (
-        "_args", "_began", "_context", "_keep", "_kwargs", "_lights", "_steps", "_timeout",
-        "_why", "handler", "lease", "over", "plan",
-    )  # fmt: skip
+    kind: ClassVar[Kind] = "loop"
 
-    kind: Kind = "loop"
+    _lights: LightAttempts
+    lease: Leased
+    plan: Plan
+    _args: list[Any]
+    _kwargs: dict[str, Any]
+    _timeout: float | None
+    _keep: float | None
+    over: bool = False  # a full attempt has taken its place
+    _context: Context | None = None  # since its handler has begun
+    _steps: Coroutine[Any, Any, Any] | None = None
+    _why: Stop | None = None
+    _began: float = 0.0
 
-    def __init__(
-        self,
-        lights: LightAttempts,
-        lease: Leased,
-        plan: Plan,
-        args: list[Any],
-        kwargs: dict[str, Any],
-        timeout: float | None,
-        keep: float | None,
-    ) -> None:
-        self.lease = lease
-        self.plan = plan
-        self.handler: object = plan.spec
-        self.over = False  # a full attempt has taken its place
-        self._lights = lights
-        self._args, self._kwargs = args, kwargs
-        self._timeout, self._keep = timeout, keep
-        self._context: Context | None = None  # since its handler has begun
-        self._steps: Coroutine[Any, Any, Any] | None = None
-        self._why: Stop | None = None
-        self._began = 0.0
+    @property
+    def handler(self) -> object:
+        """What it is an attempt of."""
+        return self.plan.spec
 
     @property
     def task(self) -> str:
@@ -163,17 +157,15 @@ class LightAttempt:
             context.deadline = time.time() + self._timeout
         variables = env.variables.copy()
         try:
-            self._steps = steps = variables.run(self._open, context)
+            waits = variables.run(self._first_step, context)
+        except StopIteration as stop:
+            if self._steps is None:  # raised by a handler that is no coroutine yet
+                return self._full(variables, _raised(stop))
+            value = stop.value
         except BaseException as error:  # noqa: BLE001 - the full attempt raises it again
             return self._full(variables, _raised(error))
-        try:
-            waits = variables.run(steps.send, None)
-        except StopIteration as stop:
-            value = stop.value
-        except BaseException as error:  # noqa: BLE001 - the full attempt raises this one again, too
-            return self._full(variables, _raised(error))
         else:
-            return self._full(variables, _Rest(steps, waits))
+            return self._full(variables, _Rest(self._steps, waits))
         if self._why is not None or env.cut or context._cleanups or context._lines:
             return self._full(variables, _returned(value))
         result: bytes | None = None
@@ -186,7 +178,7 @@ class LightAttempt:
         settlement = Settlement(
             id=lease.message.id,
             token=lease.token,
-            to=State.COMPLETED,
+            to=_COMPLETED,
             result=result,
             run_time=env.loop.time() - began,
             keep=self._keep,
@@ -194,8 +186,8 @@ class LightAttempt:
         lights.settle(self, settlement)
         return None
 
-    def _open(self, context: Context) -> Coroutine[Any, Any, Any]:
-        """The handler's coroutine. In variables of the attempt's own."""
+    def _first_step(self, context: Context) -> Any:
+        """What the handler waits for; StopIteration if it returns. In variables of its own."""
         current.set(context)
         correlation_id.set(context.correlation_id)
         spec, args, kwargs = self.plan.spec, self._args, self._kwargs
@@ -204,7 +196,10 @@ class LightAttempt:
         if self.plan.takes_context:
             args = [context, *args]
         steps = spec.handler(*args, **kwargs)
-        return steps if steps.__class__ is CoroutineType else _awaited(steps)
+        if steps.__class__ is not CoroutineType:
+            steps = _awaited(steps)
+        self._steps = steps
+        return steps.send(None)
 
     def _full(self, variables: Variables | None, rest: Any = None) -> LoopAttempt:
         """The full attempt that takes the place of this one, before or after it has begun."""
@@ -224,7 +219,7 @@ class _Rest:
 
     __slots__ = ("_is_told", "_steps", "_waits")
 
-    def __init__(self, steps: Coroutine[Any, Any, Any], waits: Any) -> None:
+    def __init__(self, steps: Any, waits: Any) -> None:
         self._steps, self._waits = steps, waits
         self._is_told = False
 
