@@ -5,6 +5,7 @@ from collections.abc import Generator
 from zlib import crc32
 
 import pytest
+from _pytest.unraisableexception import collect_unraisable
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
@@ -37,6 +38,9 @@ _SLOW_PARAMETERS = {"redis", "cluster"}
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--jobs", type=int, default=1, help="Run the tests in so many processes.")
     parser.addoption("--processor-times", action="store_true", help="List who took how much.")
+    parser.addoption(
+        "--find-leaks", action="store_true", help="Let the test fail that left something open."
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,6 +61,15 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    """Otherwise the collector finds what was left when it comes round, in some other test."""
+    yield
+    if item.config.getoption("find_leaks"):
+        gc.collect()
+        collect_unraisable(item.config)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -132,7 +132,7 @@ def _loans(ids: list[str], reply: Sequence[Any], token: int) -> list[Leased]:
     begin, between = STORED.size, SIZES.size
     notes = reply[1].split(RS) if reply[1] else repeat(b"1", len(ids))
     queue, tenant, level, cost, limiters, version, bits, _ = _NO_HEAD
-    last = b""  # the head before, mostly that of the next one as well
+    last: bytes | None = None  # the head before, mostly that of the next one as well
     for id, stored, note in zip(ids, islice(reply, 2, None), notes, strict=True):
         at, _, size = open_stored(stored)
         cut = begin + size
