@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import overload
 
 from msgspec.structs import replace
@@ -19,10 +20,18 @@ class Submissions(Sequence[Submission]):
     Whoever looks at them one by one gets submissions, which are made then.
     """
 
-    __slots__ = ("bodies", "ids", "likes")
+    __slots__ = ("_kinds", "bodies", "ids", "likes")
 
     def __init__(self, likes: list[Submission], ids: list[str], bodies: list[bytes]) -> None:
         self.likes, self.ids, self.bodies = likes, ids, bodies
+        self._kinds: list[Submission] | None = None
+
+    @property
+    def kinds(self) -> list[Submission]:
+        """What they are like, once for all that are alike and stand together; as a rule few."""
+        if self._kinds is None:
+            self._kinds = [like for like, _ in groupby(self.likes)]
+        return self._kinds
 
     @classmethod
     def of(cls, submissions: Iterable[Submission | Row]) -> Submissions:
@@ -69,3 +78,8 @@ def filled(row: Row) -> Submission:
 def likes_of(submissions: Sequence[Submission]) -> Sequence[Submission]:
     """Return what submissions are like, and do not make those of patterns."""
     return submissions.likes if isinstance(submissions, Submissions) else submissions
+
+
+def kinds_of(submissions: Sequence[Submission]) -> Sequence[Submission]:
+    """Return what submissions are like, once for all that are alike and stand together."""
+    return submissions.kinds if isinstance(submissions, Submissions) else submissions

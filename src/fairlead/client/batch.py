@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import UNSET
 
@@ -25,7 +25,7 @@ from fairlead.model.errors import InvalidInput
 from fairlead.model.registry import Registry, TaskSpec
 
 __all__ = (
-    "FencedEnqueuer", "aenqueue_calls", "asend_pipeline", "awritten", "durability_of",
+    "FencedEnqueuer", "aenqueue_calls", "asend_pipeline", "awritten",
     "enqueue_calls", "handles_of", "limit_of", "prepared", "prepared_now", "send_pipeline",
     "submissions_of", "written",
 )  # fmt: skip
@@ -34,6 +34,7 @@ R = TypeVar("R")
 
 _TAKEN = frozenset(("accepted", "duplicate"))
 _code = attrgetter("code")
+_new = object.__new__
 
 
 def submissions_of(
@@ -55,12 +56,13 @@ def submissions_of(
                 last, template = bound, bound.ready
                 if template is not None and not template.is_usual():
                     template = None
-            body = None if template is None or call.kwargs else template.body(call.args)
-            if template is not None and body is not None:
-                likes.append(template.like)
-                ids.append(call.id)
-                bodies.append(body)
-                continue
+            if template is not None and not call.kwargs:
+                body = template.body(call.args)
+                if body is not None:
+                    likes.append(template.like)
+                    ids.append(call.id)
+                    bodies.append(body)
+                    continue
         if not isinstance(call, TaskCall):
             raise InvalidInput(
                 f"item {index} is {type(call).__name__}, not a call; use task.call(...)"
@@ -100,13 +102,17 @@ def limit_of(calls: Iterable[TaskCall[Any]], timeout: Duration | None = None) ->
 
     What was said of all of them counts, otherwise the shortest that one of them has.
     """
-    said = (bound.enqueue_timeout for bound in bounds_of(calls))
+    return _limit(bounds_of(calls), timeout)
+
+
+def _limit(bounds: Iterable[BoundTask], timeout: Duration | None) -> float | None:
+    said = (bound.enqueue_timeout for bound in bounds)
     return call_limit(timeout) or min((each for each in said if each is not None), default=None)
 
 
-def durability_of(calls: Iterable[TaskCall[Any]]) -> Durability:
+def _durability(bounds: Iterable[BoundTask]) -> Durability:
     """What calls need that are enqueued together: as much as one of them does."""
-    needs_broker = any(bound.durability == "committed" for bound in bounds_of(calls))
+    needs_broker = any(bound.durability == "committed" for bound in bounds)
     return "committed" if needs_broker else "spooled"
 
 
@@ -122,9 +128,13 @@ def enqueue_calls(
     if tx is not UNSET:
         receipts = write_tasks(clients, transaction_of(tx), submissions)
         return handles_of(clients, made, submissions, receipts, LedgerHandle)
-    limit, durability = limit_of(made, timeout), durability_of(made)
-    receipts = clients.sync(lambda client: client.submit_many(submissions, limit, durability))
-    return handles_of(clients, made, submissions, receipts)
+    bounds = bounds_of(made)
+    limit, durability = _limit(bounds, timeout), _durability(bounds)
+    early = _EarlyHandles(clients, made, submissions)
+    receipts = clients.sync(
+        lambda client: client.submit_many(submissions, limit, durability, early.add)
+    )
+    return handles_of(clients, made, submissions, receipts, early=early.handles)
 
 
 async def aenqueue_calls(
@@ -139,9 +149,11 @@ async def aenqueue_calls(
     if tx is not UNSET:
         receipts = await awrite_tasks(clients, transaction_of(tx), submissions)
         return handles_of(clients, made, submissions, receipts, LedgerHandle)
-    limit, durability = limit_of(made, timeout), durability_of(made)
-    receipts = await clients.current().submit_many(submissions, limit, durability)
-    return handles_of(clients, made, submissions, receipts)
+    bounds = bounds_of(made)
+    limit, durability = _limit(bounds, timeout), _durability(bounds)
+    early = _EarlyHandles(clients, made, submissions)
+    receipts = await clients.current().submit_many(submissions, limit, durability, early.add)
+    return handles_of(clients, made, submissions, receipts, early=early.handles)
 
 
 class FencedEnqueuer:
@@ -207,8 +219,12 @@ def handles_of(
     submissions: Sequence[Submission],
     receipts: Sequence[Receipt],
     kind: Callable[..., Handle[Any]] = Handle,
+    early: Sequence[Handle[R]] = (),
 ) -> list[Handle[R]]:
-    """A handle for each call of a batch; if some were refused, the first refusal is raised."""
+    """A handle for each call of a batch; if some were refused, the first refusal is raised.
+
+    ``early`` are those of the first calls, if there are some already.
+    """
     if not _TAKEN.issuperset(map(_code, receipts)):
         errors = list(map(error_of, receipts, submissions))
         refused = next(error for error in errors if error is not None)
@@ -218,10 +234,65 @@ def handles_of(
             "those that were accepted are recognized by their ids."
         )
         raise refused
-    return [
-        handle_for(clients, call.spec, receipt, like, kind)
-        for call, receipt, like in zip(calls, receipts, likes_of(submissions), strict=True)
-    ]
+    likes = likes_of(submissions)
+    if kind is not Handle:
+        return [
+            handle_for(clients, call.spec, receipt, like, kind)
+            for call, receipt, like in zip(calls, receipts, likes, strict=True)
+        ]
+    if not early:
+        return _handles(clients, calls, receipts, likes)
+    done = len(early)
+    return [*early, *_handles(clients, calls[done:], receipts[done:], likes[done:])]
+
+
+def _handles(
+    clients: Clients,
+    calls: Sequence[TaskCall[R]],
+    receipts: Sequence[Receipt],
+    likes: Sequence[Submission],
+) -> list[Handle[R]]:
+    """The same as by ``handle_for``, which would take three times as long for calls of one task."""
+    made: list[Handle[R]] = []
+    first: Handle[R] | None = None  # of those that are alike
+    spec: TaskSpec | None = None
+    last: Submission | None = None
+    for call, receipt, like in zip(calls, receipts, likes, strict=True):
+        if first is None or like is not last or call.spec is not spec:
+            spec, last = call.spec, like
+            first = handle_for(clients, spec, receipt, like)
+            made.append(first)
+            continue
+        if receipt.durability != "committed":
+            made.append(handle_for(clients, spec, receipt, like))
+            continue
+        handle: Handle[R] = _new(Handle)
+        handle.id, handle.tenant, handle.task = receipt.id, first.tenant, first.task
+        handle._clients, handle._returns = clients, first._returns
+        handle.durability, handle.duplicate = "committed", receipt.code == "duplicate"
+        made.append(handle)
+    return made
+
+
+class _EarlyHandles(Generic[R]):
+    """Handles of the first calls of a batch, made while the broker is busy with the others."""
+
+    def __init__(
+        self, clients: Clients, calls: Sequence[TaskCall[R]], submissions: Submissions
+    ) -> None:
+        self.handles: list[Handle[R]] = []
+        self._clients, self._calls, self._submissions = clients, calls, submissions
+        self._is_over = False
+
+    def add(self, receipts: Sequence[Receipt]) -> None:
+        """Make those of the next calls, up to one that was refused, or may be another task."""
+        if self._is_over or not _TAKEN.issuperset(map(_code, receipts)):
+            self._is_over = True
+            return
+        start = len(self.handles)
+        part = slice(start, start + len(receipts))
+        likes = self._submissions.likes[part]
+        self.handles += _handles(self._clients, self._calls[part], receipts, likes)
 
 
 # -- tasks that declare what they depend on ----------------------------------------------------

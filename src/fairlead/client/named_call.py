@@ -162,18 +162,23 @@ def named_call(
 async def look_up(client: Client, calls: Iterable[T]) -> list[T]:
     """The calls, once workers were asked about those that are by name only."""
     made = _listed(calls)
-    for call in made:
-        if isinstance(call, NamedCall):
-            await call.find(client)
+    if _some_are_named(made):
+        for call in made:
+            if isinstance(call, NamedCall):
+                await call.find(client)
     return made
 
 
 def look_up_now(clients: Clients, calls: Iterable[T]) -> list[T]:
     """``look_up`` from sync code, without a trip if there is nothing to ask."""
     made = _listed(calls)
-    if any(isinstance(call, NamedCall) for call in made):
+    if _some_are_named(made):
         clients.sync(lambda client: look_up(client, made))
     return made
+
+
+def _some_are_named(calls: Iterable[object]) -> bool:
+    return any(issubclass(kind, NamedCall) for kind in set(map(type, calls)))
 
 
 def _listed(calls: Iterable[T]) -> list[T]:

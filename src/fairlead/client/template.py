@@ -31,6 +31,8 @@ _MOST_FRONTS = 4_096
 
 _FIELDS = b"\x92"  # arguments by position, and by keyword
 
+_join = b"".join  # of three it takes half as long as two additions
+
 _Types = dict[type | None, "_Types"]  # None: this may be all
 
 
@@ -103,7 +105,7 @@ class Template:
             known[None]
             packed = encode(args)
             if self._codecs is None:
-                return self._fronts[len(packed)] + packed + self._after
+                return _join((self._fronts[len(packed)], packed, self._after))
         except (KeyError, ValueError, OverflowError):  # no text, or too much of it or of a number
             return None
         arguments = self._codecs.encode(b"%b%b\x80" % (_FIELDS, packed), "the arguments", MAX_BODY)

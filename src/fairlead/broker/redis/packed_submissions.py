@@ -56,6 +56,7 @@ class PackedSubmissions(Submissions):
         if not isinstance(found, Submissions):
             found = Submissions.of(found)
         self.likes, self.ids, self.bodies = found.likes, found.ids, found.bodies
+        self._kinds = found._kinds
         parts: list[bytes] = []
         self.length = _add_plain(parts, found)
         if self.length:
