@@ -79,6 +79,21 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard(
+        "the oldest in turn",
+        "of many tenants that keep about the same, the oldest of all go",
+        _NEIGHBORS
+        + "test_of_many_that_keep_about_the_same_the_oldest_of_all_go[valkey-70-deadlines]",
+        (
+            lua(
+                "lib/retention_trim.lua",
+                (
+                    "local limit = min(of_all, heads[front + 1] and heads[front + 1][1] or huge)",
+                    "local limit = of_all",
+                ),
+            ),
+        ),
+    ),
+    Guard(
         "tomb",
         "a chosen id is known for its own time though its task was forgotten for want of room",
         _NEIGHBORS + "test_a_chosen_id_is_known_for_its_own_time_though_its_task_was_forgotten"

@@ -397,7 +397,7 @@ GUARDS: tuple[Guard, ...] = (
         "room",
         "who holds most gives its own oldest",
         "test_room_is_made_alike[1-2]",
-        "fast_path/exchange_loans",
+        "fast_path/exchange_forget",
         ("or share > most or share == most", "or share < most or share == most"),
     ),
     _small(

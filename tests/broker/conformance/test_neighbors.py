@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from fairlead.broker import Store
 from fairlead.broker.requests import Alter, QueueChange, Submission
 from fairlead.model.lifecycle import Settlement, State
@@ -115,6 +119,28 @@ async def test_where_nobody_keeps_much_the_oldest_of_all_goes(broker: Store, c: 
 
     kept = await states(broker, *map(made, range(150)))
     assert kept == [None] * 50 + [State.COMPLETED] * 100
+
+
+@pytest.mark.parametrize("options", [{}, {"deadline": 1000.0}], ids=["plain", "deadlines"])
+@pytest.mark.parametrize("size", [30, 70])
+async def test_of_many_that_keep_about_the_same_the_oldest_of_all_go(
+    broker: Store, c: Client, options: dict[str, Any], size: int
+) -> None:
+    """Each keeps enough to have an order of its own, and too little to give before others."""
+    await c.configure(QueueChange(queue="default", keep_completed_count=320))
+    calls = 900 // size
+    for call in range(calls):
+        numbers = range(call * size, (call + 1) * size)
+        tasks = (submit(made(n), f"tenant-{n * 7 % 40}", **options) for n in numbers)
+        leases = await c.run(*tasks, now=NOW + call)
+        await c.settle(*map(completed, leases), now=NOW + call)
+
+    kept = await states(broker, *map(made, range(calls * size)), now=NOW + calls)
+    assert kept.count(State.COMPLETED) == 320
+    whole = 320 // size * size  # what ended in one call ended at the same time
+    assert kept[-whole:] == [State.COMPLETED] * whole
+    assert not any(kept[: -whole - size])
+    assert await broker.audit() == []
 
 
 async def test_tasks_with_chosen_ids_are_kept_beside_a_flood_of_others_like_them(

@@ -5,9 +5,9 @@
 -- What is past its time goes, the oldest first. Beyond the caps of a queue a tenant that holds more than its part of
 -- the room goes before others, the one that holds most first, and loses its own oldest; where nobody does, the oldest
 -- of all goes.
-local LOOKS, MOST_READ = 200, 4194304 -- at orders, and bytes of messages, in one go
--- LATER: seconds before a queue is looked at again of which something is over and cannot go.
--- @const LATER=1
+local MOST_READ = 4194304 -- bytes of messages, in one go
+-- LOOKS at orders in one go. LATER: seconds before a queue is looked at again of which something is over and cannot go.
+-- @const LOOKS=200 LATER=1
 -- An id in the list may belong to another task by now, or to none. What ended in one call begins the same.
 local last_fate, last_till
 local function kept_till(record)
@@ -37,11 +37,12 @@ end
 
 -- The first of an order, up to `want`: `forced` of them whatever their time, the rest only if it is over; none
 -- that is to be kept beyond `limit`, or (if there is a tenant) that is another's. Returns ids, records, whether
--- the order has moved, and when the next one is over; false: nothing is left, nil: nobody looked.
-local function take_from(order, want, forced, limit, tenant)
+-- the order has moved, and when the next one is over; false: nothing is left, nil: nobody looked. `ahead`: how many
+-- of the list are read, if it need not be all.
+local function take_from(order, want, forced, limit, tenant, ahead)
   if order.empty then return {}, {}, false, false end
   local ids, records, count = {}, {}, 0
-  local window = max(want, order.window or 1) -- wider behind entries of the list that stand for nothing
+  local window = max(ahead or want, order.window or 1) -- wider behind entries of the list that stand for nothing
   local listed, rows, stored = shelves.next_listed(order, window)
   local others, their, others_at = firsts(order.set, want), nil, 1
   local listed_at, last, last_till, next = 1, nil, nil, nil
@@ -169,6 +170,59 @@ local function oldest(shelf, want, forced)
   return ids, records, again or (next or 0) > bound
 end
 
+-- Whether none of these holds so much that it gives before others: what is noted of their shares may be of another room.
+local function hold_little(shelf, heads)
+  local names = {}
+  for i = 1, #heads do names[i] = heads[i][2] end
+  load_tenants(shelf.queue, names)
+  for i = 1, #names do
+    local tenant = shelf.queue.tenants[names[i]]
+    if not tenant or shelves.share(shelf, tenant) > 1 / LEAST then return false end
+  end
+  return true
+end
+
+-- The next ones of `oldest`, up to `want` and whatever their time, where tenants have orders of their own: what it gives if it is
+-- asked again and again, but their heads are read once, and written once. nil if it has to be asked.
+local function oldest_in_turn(shelf, want)
+  local heads = shelf.queue[shelf.larges] > 0 and firsts(shelf.heads, LOOKS) or {}
+  if #heads == 0 or #heads == LOOKS or not hold_little(shelf, heads) then return nil end
+  local front, ahead, newest, moved = 1, math.ceil(want / #heads) + 1, now + shelf.queue.keep, {}
+  local ids, records, count, of_all = {}, {}, 0, nil -- the last: when the next one in the order of all is over
+  while count < want and heads[front] do
+    local bound, name, left = heads[front][1], heads[front][2], want - count
+    local found, rows, again, next = {}, nil, false, of_all
+    if not of_all or of_all <= bound then
+      found, rows, again, next = take_from(shelves.order(shelf), left, left, bound)
+      of_all = not again and (next or huge)
+    end
+    if not again and next ~= nil and not found[1] then
+      local tenant = owner_of_first(shelf, name)
+      if not tenant then break end
+      local limit = min(of_all, heads[front + 1] and heads[front + 1][1] or huge)
+      found, rows, again, next = take_from(shelves.order(shelf, tenant), left, left, limit, nil, ahead)
+      if next == false then
+        shelves.let_go(shelf, tenant)
+        moved[name], front, again = nil, front + 1, true
+      elseif next then
+        if shelf.listed then next = min(next, newest) end -- as the next that ends in the usual way
+        local head, place = { next, name }, #heads + 1
+        moved[name], front, again = next, front + 1, again or next > bound
+        while place > front and earlier(head, heads[place - 1]) do
+          heads[place] = heads[place - 1]
+          place = place - 1
+        end
+        heads[place] = head
+      end
+    end
+    for i = 1, #found do ids[count + i], records[count + i] = found[i], rows[i] end
+    count = count + #found
+    if not again then break end
+  end
+  for name, at in pairs(moved) do set_at(shelf.heads, name, at) end
+  if count > 0 then return ids, records end
+end
+
 -- Whether no task that a queue keeps can be past its time: `look` says so, unless it was put off.
 local function none_is_over(queue) return queue.look > now + LATER and not (queue.soon and queue.soon <= now) end
 
@@ -186,7 +240,10 @@ local function trim_shelf(shelf, most)
     if all == 0 or enough then break end
     local tenant, many = nil, nil
     local forced = full and 1 or over
-    if over > 1 and not full then ids, records = take_in_turn(shelf, min(over, most - trimmed)) end
+    if over > 1 and not full then -- each of several gives some
+      local together = giver(shelf) and take_in_turn or oldest_in_turn
+      ids, records = together(shelf, min(over, most - trimmed))
+    end
     if not ids and (over > 0 or full) then tenant, many = giver(shelf) end
     if ids then
       again = true

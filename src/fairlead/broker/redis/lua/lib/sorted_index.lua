@@ -53,7 +53,7 @@ end
 
 -- @part firsts
 -- The lowest members of an agenda, with what this call changed in it.
-local function earlier(one, other)
+function earlier(one, other)
   if one[1] ~= other[1] then return one[1] < other[1] end
   return less(one[2], other[2])
 end

@@ -5,7 +5,7 @@
 -- What retention.shelves, retention_trim.trim and retention_trim.forget do where nothing is past its time: the oldest of
 -- all goes, or those that hold much give their own oldest. Nothing is written before `straight.write`; whatever is unusual
 -- is left to the engine.
--- @include fast_path/exchange_tenants.light
+-- @include fast_path/exchange_tenants.light fast_path/exchange_forget.forget
 -- Places in the record of a queue, see STATE in queue.queue; counts stand at Q_COUNT + state.
 -- @const Q_CLOCK=1 Q_WEIGHT=2 Q_COUNT=2 Q_DONE=15 Q_DEAD=16 Q_UNTIL=17 Q_LARGE=18 Q_LOOK=20 Q_EMPTIED=21 Q_TAIL=22
 
@@ -46,111 +46,6 @@ function straight.keep(queue, tenant, ids, first, last, count, bytes)
   for i = first, last do list[before + i] = ids[i] end
 end
 
--- Until when a completed task is kept, by its record; nil if it is none, or there is more to forgetting it than that.
-local function kept_until(record)
-  if not record then return nil end
-  local state, flags, _, _, _, _, _, _, _, _, _, _, expires = unpacked(FATE, record)
-  if state ~= COMPLETED or flags ~= 0 and flags ~= 2 then return nil end
-  return expires, flags
-end
-
-local NEITHER = ('\0'):rep(4)
-
--- Forget these tasks of a queue, none of which is to be kept longer than `limit`. False if there is more to one of them.
-local function forget_them(queue, ids, records, limit)
-  local names, sizes, numbers, last, name, fate, flags, tail, bytes, sum, fate_to
-    = {}, {}, queue.numbers, nil, nil, nil, nil, nil, nil, 0, 0
-  local forgotten, parted = queue.forgotten or {}, queue.parted or {}
-  local before = #forgotten
-  for i = 1, #ids do
-    local record = records[i]
-    if record ~= last then
-      if not record then return false end
-      local ends = sub(record, -SIZE_LENGTH)
-      if sub(record, 1, fate_to) ~= fate then -- up to the head, if there is neither a unique key nor a reason
-        local till
-        till, flags = kept_until(record)
-        if not till or till > limit then return false end
-        fate_to = FATE_END + 6 + record:byte(FATE_END + 2)
-        fate = sub(record, fate_to - 3, fate_to) == NEITHER and sub(record, 1, fate_to)
-      end
-      if ends ~= tail then
-        local life, size, extra = unpacked(SIZE, ends)
-        if life > 0 then return false end
-        tail, bytes = ends, COUNTED + size + extra
-      end
-      last = record
-      if fate then
-        local at = find(record, SEP, fate_to + 3, true) + 1
-        name = sub(record, at, find(record, SEP, at, true) - 1)
-      else
-        name = tenant_in(record)
-      end
-    end
-    names[i], sizes[i], forgotten[before + i] = name, bytes, ids[i]
-    if flags == 2 then parted[#parted + 1] = ids[i] end
-  end
-  queue.forgotten, queue.parted = forgotten, parted
-  straight.open_light(queue, names, NONE)
-  local cache, light = queue.tenants, queue.light
-  for i = 1, #ids do
-    local light_tenant, size = light[names[i]], sizes[i]
-    sum = sum + size
-    if light_tenant then
-      light_tenant[L_COMPLETED], light_tenant[L_DONE] = light_tenant[L_COMPLETED] - 1, light_tenant[L_DONE] - size
-    else
-      local tenant = cache[names[i]]
-      if not tenant or tenant[OWNS] >= DEAD_BIT then return false end
-      tenant[COUNT + COMPLETED], tenant[DONE_BYTES], tenant[CHANGED] = tenant[COUNT + COMPLETED] - 1, tenant[DONE_BYTES] - size, true
-      if tenant[OWNS] > 0 then
-        if tenant[COUNT + COMPLETED] + tenant[COUNT + CANCELLED] == 0 then return false end
-        straight.rank(queue, tenant)
-      end
-    end
-  end
-  numbers[Q_COUNT + COMPLETED], numbers[Q_DONE] = numbers[Q_COUNT + COMPLETED] - #ids, numbers[Q_DONE] - sum
-  return true
-end
-
--- The first of a set by its number, or infinity.
-local function first_in(key) return tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or huge) end
-
--- The tenant that holds most, and what the one behind it holds.
-local function largest(queue, shares)
-  local name, most, second = nil, 0, 0
-  for each, share in pairs(shares) do
-    if not name or share > most or share == most and less(each, name) then
-      name, most, second = each, share, most
-    elseif share > second then
-      second = share
-    end
-  end
-  if name and not queue.tenants[name] then load_tenants(queue, { name }) end
-  return queue.tenants[name], second
-end
-
--- Those that hold much give `over` of their own oldest, as giver in retention_trim.trim says. `first`: whose the oldest of all is.
-local function give(queue, over, first)
-  local rows, shares = call('ZRANGE', prefix .. 'large-done:' .. queue.name, 0, queue.ended + over + 1, 'WITHSCORES'), {}
-  if #rows > 2 and over > SMALL then return false end -- retention_trim.trim asks them all at once
-  for i = 1, #rows, 2 do shares[rows[i]] = -tonumber(rows[i + 1]) end
-  for name, tenant in pairs(queue.ranked or {}) do shares[name] = straight.share(queue, tenant) end
-  queue.own_gone = {}
-  while over > 0 do
-    local tenant, second = largest(queue, shares)
-    if not tenant or tenant[OWNS] ~= DONE_BIT or tenant[NAME] == first or straight.share(queue, tenant) <= 1 / LEAST then return false end
-    local count, key, done = tenant[COUNT + COMPLETED] + tenant[COUNT + CANCELLED], prefix .. 'kept:' .. queue.name .. ':' .. tenant[NAME],
-      queue.own_gone[tenant] or 0
-    local many = min(over, max(floor(count - max(second, 1 / LEAST) * queue.conf.count), 1))
-    local ids = call('LRANGE', key, done, done + many - 1)
-    if #ids < many then return false end
-    local limit = first_in(prefix .. 'done:' .. queue.name .. ':' .. tenant[NAME])
-    if not forget_them(queue, ids, call('HMGET', prefix .. 'records', unpack(ids)), limit) then return false end
-    over, shares[tenant[NAME]], queue.own_gone[tenant] = over - many, straight.share(queue, tenant), done + many
-  end
-  return true
-end
-
 -- Make room for what ended in a queue. False if somebody has to be asked who gives, or something is past its time.
 function straight.make_room(queue)
   local numbers = queue.numbers
@@ -161,16 +56,13 @@ function straight.make_room(queue)
   local large = numbers[Q_LARGE] > 0
   local ids = call('LRANGE', prefix .. 'kept:' .. queue.name, 0, large and 0 or max(over, 1) - 1)
   local records = #ids > 0 and call('HMGET', prefix .. 'records', unpack(ids)) or ids
-  local till = records[1] and kept_until(records[1])
+  local till = records[1] and straight.kept_until(records[1])
   if ids[1] and not till then return false end -- it stands for nothing, and goes
   if over <= 0 then return true end
-  local limit = first_in(prefix .. 'done:' .. queue.name)
-  if large then
-    if limit < (till or huge) then return false end
-    return give(queue, over, till and tenant_in(records[1]))
-  end
+  local limit = straight.first_in(prefix .. 'done:' .. queue.name)
+  if large then return limit >= (till or huge) and straight.ask_all(queue, over, ids, records, limit) end
   queue.gone = over
-  return #ids == over and forget_them(queue, ids, records, limit)
+  return #ids == over and straight.forget(queue, ids, records, limit)
 end
 
 -- Whether the keys that were not read have their types.
@@ -183,15 +75,29 @@ function straight.fits(queue)
   return true
 end
 
+-- Add members to a sorted set. Many of their numbers are the same, and to print one takes 2,500 machine instructions.
+local function add_numbers(key, numbers)
+  local args, size, texts = {}, 0, {}
+  for name, number in pairs(numbers) do
+    local text = texts[number] or format('%.17g', number)
+    texts[number], args[size + 1], args[size + 2] = text, text, name
+    size = size + 2
+  end
+  if size > 0 then call('ZADD', key, unpack(args)) end
+end
+
 function straight.write(queue)
   local key = prefix .. 'kept:' .. queue.name
   if queue.gone then call('LPOP', key, queue.gone) end
   if queue.kept[1] then call('RPUSH', key, unpack(queue.kept)) end
   for tenant, many in pairs(queue.own_gone or {}) do call('LPOP', key .. ':' .. tenant[NAME], many) end
   for tenant, list in pairs(queue.own or {}) do call('RPUSH', key .. ':' .. tenant[NAME], unpack(list)) end
-  for name, tenant in pairs(queue.ranked or {}) do
-    call('ZADD', prefix .. 'large-done:' .. queue.name, -straight.share(queue, tenant), name)
+  if queue.ranked then
+    local shares = {}
+    for name, tenant in pairs(queue.ranked) do shares[name] = -straight.share(queue, tenant) end
+    add_numbers(prefix .. 'large-done:' .. queue.name, shares)
   end
+  if queue.heads then add_numbers(prefix .. 'heads-done:' .. queue.name, queue.heads) end
   if not queue.forgotten then return end
   call('HDEL', prefix .. 'tasks', unpack(queue.forgotten))
   call('HDEL', prefix .. 'records', unpack(queue.forgotten))
