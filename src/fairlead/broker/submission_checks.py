@@ -49,19 +49,25 @@ def check_submissions(submissions: Sequence[Submission]) -> None:
     global _passed  # noqa: PLW0603 - calls of one task come again and again
     if len(submissions) > MAX_ENQUEUE:
         raise TooLarge("the batch", len(submissions), MAX_ENQUEUE, "tasks")
-    found = submissions if isinstance(submissions, Submissions) else Submissions.of(submissions)
+    if isinstance(submissions, Submissions):
+        likes, ids, bodies = submissions.likes, submissions.ids, submissions.bodies
+    else:
+        likes = list(submissions)
+        messages = [like.message for like in likes]
+        ids = [message.id for message in messages]
+        bodies = [message.body for message in messages]
     last = _passed
-    for like in found.likes:
+    for like in likes:
         if like is not last:
             _check_kind(like, last.message)
             last = like
     if not last.message.id:
         _passed = last
-    if not _are_plain(found.ids, found.bodies):
-        for like, id, body in zip(found.likes, found.ids, found.bodies, strict=True):
+    if not _are_plain(ids, bodies):
+        for like, id, body in zip(likes, ids, bodies, strict=True):
             _check_contents(id, body, like.message)
-    if len(found.likes) > MAX_TENANTS:
-        tenants = {like.message.tenant for like in found.likes}
+    if len(likes) > MAX_TENANTS:
+        tenants = {like.message.tenant for like in likes}
         if len(tenants) > MAX_TENANTS:
             raise TooLarge("the batch", len(tenants), MAX_TENANTS, "tenants")
 
