@@ -64,6 +64,7 @@ _KEEPS = (
     "keep_dead",
     "keep_dead_bytes",
 )
+_AFTER_RUNNING = TRANSITIONS[State.RUNNING]
 _MIN_WEIGHT, _MAX_WEIGHT = 0.001, 1_000.0
 _ERROR: tuple[type, ...] = (ErrorInfo, type(None))
 _RESULT: tuple[type, ...] = (bytes, type(None))
@@ -135,7 +136,7 @@ def check_exchange(
 def check_settlement(settlement: Settlement) -> None:
     # One look at what is nearly always right; written so that NaN fails as well.
     if not (
-        settlement.to in TRANSITIONS[State.RUNNING]
+        settlement.to in _AFTER_RUNNING
         and 0.0 <= settlement.delay < math.inf
         and 0.0 <= settlement.run_time < math.inf
         and (settlement.keep is None or 0.0 <= settlement.keep < math.inf)
@@ -147,7 +148,7 @@ def check_settlement(settlement: Settlement) -> None:
 
 def _refuse(settlement: Settlement) -> NoReturn:
     """Say what is wrong with a settlement."""
-    if settlement.to not in TRANSITIONS[State.RUNNING]:
+    if settlement.to not in _AFTER_RUNNING:
         raise InvalidInput(f"an attempt cannot end in {settlement.to!r}")
     for option in ("delay", "run_time", "keep"):
         seconds = getattr(settlement, option)

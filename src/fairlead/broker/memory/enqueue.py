@@ -95,7 +95,7 @@ def _refusal(shard: Shard, submission: Submission) -> Receipt | None:
     if known is not None:
         same = known.same_content(message)
         return Receipt(id=id, code="duplicate" if same else "conflict", state=known.state)
-    tomb = shard.tombs.find(message, shard.now)
+    tomb = shard.tombs.find(message, shard.now) if id in shard.tombs.by_id else None
     if tomb is not None:
         return Receipt(id=id, code="duplicate" if tomb[1] else "conflict", state=tomb[0])
     if submission.unique is not None:
@@ -179,7 +179,7 @@ def no_bytes(shard: Shard, share: tuple[str, str], many: int) -> int | None:
     queue = shard.queues.get(name)
     limit = MAX_TENANT_BYTES if queue is None else queue.max_tenant_bytes
     tenant = None if queue is None else queue.tenants.get(tenant_name)
-    has = shard.reserved_bytes[share] + (0 if tenant is None else tenant.live_bytes)
+    has = shard.reserved_bytes.get(share, 0) + (0 if tenant is None else tenant.live_bytes)
     return limit if limit is not None and has + many > limit else None
 
 

@@ -72,12 +72,13 @@ class TimeIndex(Generic[K]):
 
     def pop(self) -> K | None:
         """Take out the earliest key, due or not."""
-        entry = self.first()
-        if entry is None:
-            return None
-        heappop(self._heap)
-        del self._times[entry[1]]
-        return entry[1]
+        heap, times = self._heap, self._times
+        while heap:
+            at, key = heappop(heap)
+            if times.get(key) == at:
+                del times[key]
+                return key
+        return None
 
     def pop_due(self, now: float) -> K | None:
         """Take out the earliest key if its time has come."""
