@@ -17,7 +17,7 @@ from fairlead.broker.submissions import Submissions
 from fairlead.model.argument_packing import MAX_BODY
 from fairlead.model.errors import InvalidInput, InvalidName, InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy, Settlement, State
-from fairlead.model.message import LEVEL_NAMES, Message, shares_head
+from fairlead.model.message import LEVEL_NAMES, Message, shares_options
 from fairlead.model.names import check_limiter, check_queue, check_tenant
 from fairlead.model.options import MAX_COST, MAX_DEPENDENCIES, MAX_LIMITERS, MIN_COST
 
@@ -93,8 +93,10 @@ def check_submission(submission: Submission) -> None:
 def _check_kind(submission: Submission, last: Message | None = None) -> None:
     """Look at all but id and body; ``last`` is the message of one that passed."""
     message = submission.message
-    if last is None or not shares_head(message, last):
+    if last is None or not shares_options(message, last):
         _check_head(message)
+    elif message.tenant is not last.tenant:
+        _check_own_tenant(message.tenant)
     if type(message.trace) is not bytes or len(message.trace) > MAX_TRACE:
         _check_bytes("trace", message.trace, MAX_TRACE)
     if submission.delay != 0.0 or submission.deadline is not None or submission.unique is not None:
@@ -149,9 +151,7 @@ def _check_head(message: Message) -> None:
     if type(queue) is not str:
         raise InvalidName("queue", queue, "a plain text")
     _check_queue(queue)
-    if type(tenant) is not str:
-        raise InvalidName("tenant", tenant, "a plain text")
-    _check_tenant(tenant)
+    _check_own_tenant(tenant)
     level, cost = message.level, message.cost
     if type(level) is not int or not 0 <= level <= _LOWEST:
         raise InvalidOption("level", level, f"a whole number from 0 to {_LOWEST}")
@@ -164,6 +164,12 @@ def _check_head(message: Message) -> None:
         raise InvalidOption("flags", flags, "a whole number, 0 or more, of 63 bits")
     if type(version) is not int or not 1 <= version <= _LARGEST_INT:
         raise InvalidOption("version", version, "a whole number, 1 or more, of 63 bits")
+
+
+def _check_own_tenant(tenant: object) -> None:
+    if type(tenant) is not str:
+        raise InvalidName("tenant", tenant, "a plain text")
+    _check_tenant(tenant)
 
 
 def check_flow_id(id: object, tenant: str) -> None:

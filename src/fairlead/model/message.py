@@ -101,9 +101,13 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
 
 def shares_head(message: Message, like: Message) -> bool:
     """Whether all but the id and the contents are the same objects, as calls of one task share."""
+    return message.tenant is like.tenant and shares_options(message, like)
+
+
+def shares_options(message: Message, like: Message) -> bool:
+    """The same, whatever their tenants are."""
     return (
         message.queue is like.queue
-        and message.tenant is like.tenant
         and message.level is like.level
         and message.cost is like.cost
         and message.limiters is like.limiters
