@@ -150,7 +150,7 @@ GUARDS: tuple[Guard, ...] = (
                     "checkpoint(task.kept, item.value)\n",
                 ),
             ),
-            memory("exchange.py", ("            shard.weigh(task)\n", "")),
+            memory("exchange.py", ("        shard.weigh(task)\n", "")),
             lua("lib/task.lua", ("  if task.state < COMPLETED then\n", "  if false then\n")),
         ),
     ),

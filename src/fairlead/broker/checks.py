@@ -140,8 +140,8 @@ def check_settlement(settlement: Settlement) -> None:
         and 0.0 <= settlement.delay < math.inf
         and 0.0 <= settlement.run_time < math.inf
         and (settlement.keep is None or 0.0 <= settlement.keep < math.inf)
-        and isinstance(settlement.error, _ERROR)
-        and isinstance(settlement.result, _RESULT)
+        and (settlement.error is None or isinstance(settlement.error, _ERROR))
+        and (settlement.result is None or isinstance(settlement.result, _RESULT))
     ):
         _refuse(settlement)
 

@@ -91,7 +91,7 @@ def _refusal(shard: Shard, submission: Submission) -> Receipt | None:
         parent = shard.tasks.get(fence.id)
         if parent is None or not parent.leased_as(fence.incarnation, fence.token):
             return Receipt(id=id, code="fenced")
-    known = shard.find(id)
+    known = shard.find(id) if id in shard.tasks else None
     if known is not None:
         same = known.same_content(message)
         return Receipt(id=id, code="duplicate" if same else "conflict", state=known.state)
@@ -140,9 +140,13 @@ def _end(shard: Shard, submission: Submission, ended: Settlement) -> Receipt:
 
 def _full(shard: Shard, message: Message) -> Receipt | None:
     share = (message.queue, message.tenant)
-    refusal = no_room(shard, share, 1, 1)
-    if refusal is not None:
-        return Receipt(id=message.id, code=refusal[0], limit=refusal[1])
+    queue = shard.queues.get(message.queue)
+    if queue is not None and (
+        queue.max_waiting is not None or queue.max_tenant_waiting is not None
+    ):
+        refusal = no_room(shard, share, 1, 1)
+        if refusal is not None:
+            return Receipt(id=message.id, code=refusal[0], limit=refusal[1])
     limit = no_bytes(shard, share, message_bytes(message))
     return None if limit is None else Receipt(id=message.id, code="tenant_bytes", limit=limit)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.broker.memory import dependencies, maintenance
-from fairlead.broker.memory.fair import IDLE, Queue, Tenant
+from fairlead.broker.memory.fair import IDLE, PARKED, Queue, Tenant
 from fairlead.broker.memory.records import Incarnation, Task
 from fairlead.broker.memory.transitions import Shard
 from fairlead.broker.requests import MAX_BYTES, Call, Fetch, LeaseRef, Settled
@@ -65,7 +65,9 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
     shard.end_lease(task, breaker_vote(settlement, to) if task.held else None)
     if ran and queue.charge_run_time:  # first: one whose last task ends may be forgotten
         _charge(tenant, task.message.cost, settlement.run_time)
-    _count_attempt(task, settlement, ran)
+    task.attempts += settlement.burn
+    if settlement.reason or task.crashes or task.unroutable:
+        _count_in_a_row(task, settlement, ran)
     if to in FINAL:
         shard.finish(
             task,
@@ -77,21 +79,26 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
         )
         shard.emit(to, task, task.reason, attempt, settlement.token)
     else:
-        if settlement.error is not None:
-            task.error = settlement.error
-            shard.weigh(task)
-        task.reason = settlement.reason
-        if to is QUEUED:
-            shard.queue_up(task, front=True, waits_on=not begun)
-        else:
-            shard.schedule(task, to, shard.now + settlement.delay)
+        _put_back(shard, task, to, settlement, begun=begun)
         shard.emit(_EVENTS.get(to, to), task, task.reason, attempt, settlement.token)
-    shard.has_room_again(tenant)
+    if queue.gate is not None or tenant.status is PARKED:
+        shard.has_room_again(tenant)
 
 
-def _count_attempt(task: Task, settlement: Settlement, ran: bool) -> None:
-    """Attempts, and crashes and hand-backs in a row: one that did not run ends no row."""
-    task.attempts += settlement.burn
+def _put_back(shard: Shard, task: Task, to: State, settlement: Settlement, *, begun: bool) -> None:
+    """Let a task wait again, for its turn or for some time."""
+    if settlement.error is not None:
+        task.error = settlement.error
+        shard.weigh(task)
+    task.reason = settlement.reason
+    if to is QUEUED:
+        shard.queue_up(task, front=True, waits_on=not begun)
+    else:
+        shard.schedule(task, to, shard.now + settlement.delay)
+
+
+def _count_in_a_row(task: Task, settlement: Settlement, ran: bool) -> None:
+    """Crashes and hand-backs: one that did not run ends no row."""
     if settlement.reason == "crashed":
         task.crashes += 1
     elif ran:

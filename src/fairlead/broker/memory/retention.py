@@ -92,15 +92,14 @@ class Shelf:
         own = self._own.get(name)
         if own is not None:
             own.discard(task.id)
-            self.rank(tenant)
+            self._moved[name] = tenant
+            if not own:
+                self._rank_moved()
 
     def rank(self, tenant: Tenant) -> None:
         """What a tenant holds has changed: it stands elsewhere among those that give."""
-        own = self._own.get(tenant.name)
-        if own is not None:
+        if tenant.name in self._own:
             self._moved[tenant.name] = tenant
-            if not own:
-                self._rank_moved()
 
     def _rank_moved(self) -> None:
         """Work out places when they are asked for: seldom, where one tenant holds all there is."""
@@ -140,9 +139,11 @@ class Shelf:
             first = self._large.first()
         if first is None or self._share(first[1]) <= 1 / _LEAST:
             return None
-        name, head = first[1].name, self._common.first()
-        if head is not None and self._whose[head[1]] == name:
-            return self._common  # what it had before it held much is older
+        name = first[1].name
+        if self._whose:
+            head = self._common.first()
+            if head is not None and self._whose[head[1]] == name:
+                return self._common  # what it had before it held much is older
         return self._own[name]
 
     def _oldest(self) -> TimeIndex[str]:
@@ -155,10 +156,7 @@ class Shelf:
         return self._own[own[1]]
 
     def _tasks(self, tenant: Tenant) -> int:
-        counts, tasks = tenant.counts, 0
-        for state in self._states:
-            tasks += counts[state]
-        return tasks
+        return sum(map(tenant.counts.__getitem__, self._states))
 
     def _is_large(self, tenant: Tenant, held: int) -> bool:
         """Whether what it holds is kept in an order of its own from now on."""
@@ -166,6 +164,6 @@ class Shelf:
 
     def _share(self, tenant: Tenant) -> float:
         """What part of the room it holds, by tasks or by bytes, whichever is more."""
-        by_count = self._tasks(tenant) / max(self.max_count, 1)
-        by_bytes = self._held.get(tenant.name, 0) / max(self.max_bytes, 1)
-        return max(by_count, by_bytes)
+        by_count = self._tasks(tenant) / (self.max_count or 1)
+        by_bytes = self._held.get(tenant.name, 0) / (self.max_bytes or 1)
+        return by_count if by_count > by_bytes else by_bytes
