@@ -57,7 +57,7 @@ ORIGINS: dict[State, frozenset[State]] = {
 }
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A decided move out of ``running``; the broker checks the token and carries it out."""
 
     id: str

@@ -220,7 +220,7 @@ read_body = msgspec.msgpack.Decoder(Body).decode
 read_trace = msgspec.msgpack.Decoder(Trace).decode  # for those that are stored
 
 
-class ErrorInfo(msgspec.Struct, frozen=True, array_like=True):
+class ErrorInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An error as text. It is never turned back into an exception object."""
 
     type: str
@@ -231,7 +231,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, array_like=True):
     """Its traceback; empty: none."""
 
 
-class Leased(msgspec.Struct, frozen=True, kw_only=True):
+class Leased(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message on loan to one incarnation; ``token`` proves the loan in every write."""
 
     message: Message

@@ -114,7 +114,7 @@ class MemoryBroker(Session):
         incarnation = call.incarnation
         taken: list[Task] | None = None  # in this call; None: it repeats one
 
-        def step(shard: Shard) -> tuple[ExchangeReply, list[tuple[str, int]]]:
+        def step(shard: Shard) -> tuple[ExchangeReply, list[str], int]:
             nonlocal taken
             settled = exchanging.settle(shard, incarnation, settlements)
             marked = exchanging.start(shard, incarnation, started)
@@ -130,16 +130,17 @@ class MemoryBroker(Session):
             reply = ExchangeReply(
                 now=shard.now, settled=settled, started=marked, more=more, due_in=shard.next_due()
             )
-            return reply, [(task.id, task.token) for task in taken]
+            token = taken[0].token if taken else 0  # it is that of all
+            return reply, [task.id for task in taken], token
 
         def answer(shard: Shard) -> ExchangeReply:
             # Answers are kept without bodies; a repeated call reads them anew.
-            reply, lent = self.once(shard, "exchange", call, step)
+            reply, lent, token = self.once(shard, "exchange", call, step)
             held = taken
             if held is None:
                 held = [
                     task
-                    for id, token in lent
+                    for id in lent
                     if (task := shard.tasks.get(id)) is not None
                     and task.leased_as(incarnation, token)
                 ]
