@@ -63,6 +63,16 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard(
+        "order of time",
+        "what is due earlier goes first, although it was set later",
+        "tests/broker/memory/test_time_index.py::"
+        "test_keys_come_in_the_order_of_time_however_they_were_set[3]",
+        (
+            memory("time_index.py", ("if line and entry < line[-1]:", "if False:")),
+            memory("time_index.py", ("not (heap and heap[0] < line[0])", "True")),
+        ),
+    ),
+    Guard(
         "a moment is the broker's",
         "tasks for one moment are due then, however long the calls took that brought them",
         _DUE + "test_tasks_for_one_moment_are_due_then_however_late_their_calls_came",
