@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import SUITE, Guard, lua, memory
+from tests.mutants.mutant import MEMORY, SUITE, Guard, Mutant, lua, memory
 
 __all__ = ("GUARDS",)
 
 _RETRIES = SUITE + "test_flow_retries.py::"
 _DUE = SUITE + "test_due.py::"
 _EIGHT = SUITE + "test_eight_levels.py::"
+_BY_TIME = MEMORY + "time_index.py"
 
 GUARDS: tuple[Guard, ...] = (
     Guard(
@@ -68,8 +69,8 @@ GUARDS: tuple[Guard, ...] = (
         "tests/broker/memory/test_time_index.py::"
         "test_keys_come_in_the_order_of_time_however_they_were_set[3]",
         (
-            memory("time_index.py", ("if line and entry < line[-1]:", "if False:")),
-            memory("time_index.py", ("not (heap and heap[0] < line[0])", "True")),
+            Mutant(_BY_TIME, (("if line and entry < line[-1]:", "if False:"),)),
+            Mutant(_BY_TIME, (("not (heap and heap[0] < line[0])", "True"),)),
         ),
     ),
     Guard(
