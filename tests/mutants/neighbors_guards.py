@@ -18,7 +18,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             memory(
                 "retention.py",
-                ("order = self._of_giver() if over else None", "order = None"),
+                ("order = self._of_giver() if over and self._own else None", "order = None"),
             ),
             lua(
                 "lib/retention_trim.lua",
@@ -99,9 +99,7 @@ GUARDS: tuple[Guard, ...] = (
         _NEIGHBORS + "test_a_chosen_id_is_known_for_its_own_time_though_its_task_was_forgotten"
         "_for_want_of_room",
         (
-            memory(
-                "transitions.py", ("        self.tombs.put(task, task.expires_at or 0.0)\n", "")
-            ),
+            memory("transitions.py", ("self.tombs.put(task, task.expires_at or 0.0)", "pass")),
             lua(
                 "lib/retention_trim.lua", ("if life > 0 then tombs.put", "if false then tombs.put")
             ),
@@ -167,7 +165,7 @@ GUARDS: tuple[Guard, ...] = (
                     "checkpoint(task.kept, item.value)\n",
                 ),
             ),
-            memory("exchange.py", ("            shard.weigh(task)\n", "")),
+            memory("exchange.py", ("        shard.weigh(task)\n", "")),
             lua("lib/task.lua", ("  if task.state < COMPLETED then\n", "  if false then\n")),
         ),
     ),

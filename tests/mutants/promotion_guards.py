@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import SUITE, Guard, lua, memory
+from tests.mutants.mutant import MEMORY, SUITE, Guard, Mutant, lua, memory
 
 __all__ = ("GUARDS",)
 
 _RETRIES = SUITE + "test_flow_retries.py::"
 _DUE = SUITE + "test_due.py::"
 _EIGHT = SUITE + "test_eight_levels.py::"
+_BY_TIME = MEMORY + "time_index.py"
 
 GUARDS: tuple[Guard, ...] = (
     Guard(
@@ -60,6 +61,16 @@ GUARDS: tuple[Guard, ...] = (
             memory("records.py", ("0 if is_made(self.id) else self.sequence", "0")),
             lua("lib/promote.lua", ("if chosen then order_by_lives(rows, from, place) end", "")),
             lua("lib/promote.lua", ("rows = firsts(index, most + 1 + ties)", "")),
+        ),
+    ),
+    Guard(
+        "order of time",
+        "what is due earlier goes first, although it was set later",
+        "tests/broker/memory/test_time_index.py::"
+        "test_keys_come_in_the_order_of_time_however_they_were_set[3]",
+        (
+            Mutant(_BY_TIME, (("if line and entry < line[-1]:", "if False:"),)),
+            Mutant(_BY_TIME, (("not (heap and heap[0] < line[0])", "True"),)),
         ),
     ),
     Guard(

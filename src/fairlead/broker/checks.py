@@ -46,6 +46,7 @@ from fairlead.model.names import (
     check_schedule,
     check_tenant,
 )
+from fairlead.model.states import COMPLETED
 
 _ACTIONS = ("cancel", "requeue", "delete", "run", "prioritize")
 _PLANS = ("create", "put", "pause", "resume", "skip", "delete")
@@ -64,11 +65,10 @@ _KEEPS = (
     "keep_dead",
     "keep_dead_bytes",
 )
+_AFTER_RUNNING = TRANSITIONS[State.RUNNING]
 _MIN_WEIGHT, _MAX_WEIGHT = 0.001, 1_000.0
 _ERROR: tuple[type, ...] = (ErrorInfo, type(None))
 _RESULT: tuple[type, ...] = (bytes, type(None))
-# By a name of this module: to find a member of an enum costs as much as the rest of a look.
-_ENDS, _COMPLETED = TRANSITIONS[State.RUNNING], State.COMPLETED
 
 
 def refuse_now(now: float) -> NoReturn:
@@ -133,7 +133,7 @@ def check_exchange(
     for settlement in settlements:
         # Nearly all end like this; a call for each would cost more than the look.
         if (
-            settlement.to is not _COMPLETED
+            settlement.to is not COMPLETED
             or settlement.delay
             or (settlement.result is not None and type(settlement.result) is not bytes)
             or settlement.error is not None
@@ -146,19 +146,19 @@ def check_exchange(
 def check_settlement(settlement: Settlement) -> None:
     # One look at what is nearly always right; written so that NaN fails as well.
     if not (
-        settlement.to in _ENDS
+        settlement.to in _AFTER_RUNNING
         and 0.0 <= settlement.delay < math.inf
         and 0.0 <= settlement.run_time < math.inf
         and (settlement.keep is None or 0.0 <= settlement.keep < math.inf)
-        and isinstance(settlement.error, _ERROR)
-        and isinstance(settlement.result, _RESULT)
+        and (settlement.error is None or isinstance(settlement.error, _ERROR))
+        and (settlement.result is None or isinstance(settlement.result, _RESULT))
     ):
         _refuse(settlement)
 
 
 def _refuse(settlement: Settlement) -> NoReturn:
     """Say what is wrong with a settlement."""
-    if settlement.to not in _ENDS:
+    if settlement.to not in _AFTER_RUNNING:
         raise InvalidInput(f"an attempt cannot end in {settlement.to!r}")
     for option in ("delay", "run_time", "keep"):
         seconds = getattr(settlement, option)

@@ -52,7 +52,7 @@ class Call(msgspec.Struct, frozen=True):
     bound: bool = False
 
 
-class LeaseRef(msgspec.Struct, frozen=True):
+class LeaseRef(msgspec.Struct, frozen=True, gc=False):
     """The proof that comes with every write of a worker; all three must match."""
 
     id: str

@@ -17,7 +17,7 @@ from fairlead.broker.submissions import Submissions
 from fairlead.model.argument_packing import MAX_BODY
 from fairlead.model.errors import InvalidInput, InvalidName, InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy, Settlement, State
-from fairlead.model.message import LEVEL_NAMES, Message, shares_head
+from fairlead.model.message import LEVEL_NAMES, Message, shares_options
 from fairlead.model.names import check_limiter, check_queue, check_tenant
 from fairlead.model.options import MAX_COST, MAX_DEPENDENCIES, MAX_LIMITERS, MIN_COST
 
@@ -49,19 +49,25 @@ def check_submissions(submissions: Sequence[Submission]) -> None:
     global _passed  # noqa: PLW0603 - calls of one task come again and again
     if len(submissions) > MAX_ENQUEUE:
         raise TooLarge("the batch", len(submissions), MAX_ENQUEUE, "tasks")
-    found = submissions if isinstance(submissions, Submissions) else Submissions.of(submissions)
+    if isinstance(submissions, Submissions):
+        likes, ids, bodies = submissions.likes, submissions.ids, submissions.bodies
+    else:
+        likes = list(submissions)
+        messages = [like.message for like in likes]
+        ids = [message.id for message in messages]
+        bodies = [message.body for message in messages]
     last = _passed
-    for like in found.likes:
+    for like in likes:
         if like is not last:
             _check_kind(like, last.message)
             last = like
     if not last.message.id:
         _passed = last
-    if not _are_plain(found.ids, found.bodies):
-        for like, id, body in zip(found.likes, found.ids, found.bodies, strict=True):
+    if not _are_plain(ids, bodies):
+        for like, id, body in zip(likes, ids, bodies, strict=True):
             _check_contents(id, body, like.message)
-    if len(found.likes) > MAX_TENANTS:
-        tenants = {like.message.tenant for like in found.likes}
+    if len(likes) > MAX_TENANTS:
+        tenants = {like.message.tenant for like in likes}
         if len(tenants) > MAX_TENANTS:
             raise TooLarge("the batch", len(tenants), MAX_TENANTS, "tenants")
 
@@ -87,8 +93,10 @@ def check_submission(submission: Submission) -> None:
 def _check_kind(submission: Submission, last: Message | None = None) -> None:
     """Look at all but id and body; ``last`` is the message of one that passed."""
     message = submission.message
-    if last is None or not shares_head(message, last):
+    if last is None or not shares_options(message, last):
         _check_head(message)
+    elif message.tenant is not last.tenant:
+        _check_own_tenant(message.tenant)
     if type(message.trace) is not bytes or len(message.trace) > MAX_TRACE:
         _check_bytes("trace", message.trace, MAX_TRACE)
     if submission.delay != 0.0 or submission.deadline is not None or submission.unique is not None:
@@ -143,9 +151,7 @@ def _check_head(message: Message) -> None:
     if type(queue) is not str:
         raise InvalidName("queue", queue, "a plain text")
     _check_queue(queue)
-    if type(tenant) is not str:
-        raise InvalidName("tenant", tenant, "a plain text")
-    _check_tenant(tenant)
+    _check_own_tenant(tenant)
     level, cost = message.level, message.cost
     if type(level) is not int or not 0 <= level <= _LOWEST:
         raise InvalidOption("level", level, f"a whole number from 0 to {_LOWEST}")
@@ -158,6 +164,12 @@ def _check_head(message: Message) -> None:
         raise InvalidOption("flags", flags, "a whole number, 0 or more, of 63 bits")
     if type(version) is not int or not 1 <= version <= _LARGEST_INT:
         raise InvalidOption("version", version, "a whole number, 1 or more, of 63 bits")
+
+
+def _check_own_tenant(tenant: object) -> None:
+    if type(tenant) is not str:
+        raise InvalidName("tenant", tenant, "a plain text")
+    _check_tenant(tenant)
 
 
 def check_flow_id(id: object, tenant: str) -> None:

@@ -102,9 +102,13 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
 
 def shares_head(message: Message, like: Message) -> bool:
     """Whether all but the id and the contents are the same objects, as calls of one task share."""
+    return message.tenant is like.tenant and shares_options(message, like)
+
+
+def shares_options(message: Message, like: Message) -> bool:
+    """The same, whatever their tenants are."""
     return (
         message.queue is like.queue
-        and message.tenant is like.tenant
         and message.level is like.level
         and message.cost is like.cost
         and message.limiters is like.limiters
@@ -217,7 +221,7 @@ read_body = msgspec.msgpack.Decoder(Body).decode
 read_trace = msgspec.msgpack.Decoder(Trace).decode  # for those that are stored
 
 
-class ErrorInfo(msgspec.Struct, frozen=True, array_like=True):
+class ErrorInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An error as text. It is never turned back into an exception object."""
 
     type: str

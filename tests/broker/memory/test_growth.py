@@ -53,7 +53,7 @@ async def c(broker: MemoryBroker) -> Client:
 
 def heap(agenda: TimeIndex[Any]) -> int:
     """How many entries an agenda holds, stale ones too."""
-    return len(agenda._heap)
+    return len(agenda._heap) + len(agenda._line or ())
 
 
 def entries(broker: MemoryBroker, tenant: str = "a") -> int:

@@ -112,11 +112,13 @@ class MemoryBroker(Session):
         checks.check_exchange(settlements, started, fetch)
         self.takes.end(call)
         incarnation = call.incarnation
+        taken: list[Task] | None = None  # in this call; None: it repeats one
 
-        def step(shard: Shard) -> tuple[ExchangeReply, list[tuple[str, int]]]:
+        def step(shard: Shard) -> tuple[ExchangeReply, list[str], int]:
+            nonlocal taken
             settled = exchanging.settle(shard, incarnation, settlements)
             marked = exchanging.start(shard, incarnation, started)
-            taken: list[Task] = []
+            taken = []
             more = False
             if fetch is not None and not shard.closed:
                 _, left = maintenance.promote(shard)
@@ -128,16 +130,21 @@ class MemoryBroker(Session):
             reply = ExchangeReply(
                 now=shard.now, settled=settled, started=marked, more=more, due_in=shard.next_due()
             )
-            return reply, [(task.id, task.token) for task in taken]
+            token = taken[0].token if taken else 0  # it is that of all
+            return reply, [task.id for task in taken], token
 
         def answer(shard: Shard) -> ExchangeReply:
             # Answers are kept without bodies; a repeated call reads them anew.
-            reply, lent = self.once(shard, "exchange", call, step)
-            loans = [
-                exchanging.leased(task)
-                for id, token in lent
-                if (task := shard.tasks.get(id)) is not None and task.leased_as(incarnation, token)
-            ]
+            reply, lent, token = self.once(shard, "exchange", call, step)
+            held = taken
+            if held is None:
+                held = [
+                    task
+                    for id in lent
+                    if (task := shard.tasks.get(id)) is not None
+                    and task.leased_as(incarnation, token)
+                ]
+            loans = [exchanging.leased(task) for task in held]
             return msgspec.structs.replace(
                 reply, settled=list(reply.settled), started=list(reply.started), leased=loans
             )

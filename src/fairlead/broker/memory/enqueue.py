@@ -91,11 +91,11 @@ def _refusal(shard: Shard, submission: Submission) -> Receipt | None:
         parent = shard.tasks.get(fence.id)
         if parent is None or not parent.leased_as(fence.incarnation, fence.token):
             return Receipt(id=id, code="fenced")
-    known = shard.find(id)
+    known = shard.find(id) if id in shard.tasks else None
     if known is not None:
         same = known.same_content(message)
         return Receipt(id=id, code="duplicate" if same else "conflict", state=known.state)
-    tomb = shard.tombs.find(message, shard.now)
+    tomb = shard.tombs.find(message, shard.now) if id in shard.tombs.by_id else None
     if tomb is not None:
         return Receipt(id=id, code="duplicate" if tomb[1] else "conflict", state=tomb[0])
     if submission.unique is not None:
@@ -140,9 +140,13 @@ def _end(shard: Shard, submission: Submission, ended: Settlement) -> Receipt:
 
 def _full(shard: Shard, message: Message) -> Receipt | None:
     share = (message.queue, message.tenant)
-    refusal = no_room(shard, share, 1, 1)
-    if refusal is not None:
-        return Receipt(id=message.id, code=refusal[0], limit=refusal[1])
+    queue = shard.queues.get(message.queue)
+    if queue is not None and (
+        queue.max_waiting is not None or queue.max_tenant_waiting is not None
+    ):
+        refusal = no_room(shard, share, 1, 1)
+        if refusal is not None:
+            return Receipt(id=message.id, code=refusal[0], limit=refusal[1])
     limit = no_bytes(shard, share, message_bytes(message))
     return None if limit is None else Receipt(id=message.id, code="tenant_bytes", limit=limit)
 
@@ -179,7 +183,7 @@ def no_bytes(shard: Shard, share: tuple[str, str], many: int) -> int | None:
     queue = shard.queues.get(name)
     limit = MAX_TENANT_BYTES if queue is None else queue.max_tenant_bytes
     tenant = None if queue is None else queue.tenants.get(tenant_name)
-    has = shard.reserved_bytes[share] + (0 if tenant is None else tenant.live_bytes)
+    has = shard.reserved_bytes.get(share, 0) + (0 if tenant is None else tenant.live_bytes)
     return limit if limit is not None and has + many > limit else None
 
 

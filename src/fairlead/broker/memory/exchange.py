@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.broker.memory import dependencies, maintenance
-from fairlead.broker.memory.fair import IDLE, Queue, Tenant
+from fairlead.broker.memory.fair import IDLE, PARKED, Queue, Tenant
 from fairlead.broker.memory.records import Incarnation, Task
 from fairlead.broker.memory.transitions import Shard
 from fairlead.broker.requests import MAX_BYTES, Call, Fetch, LeaseRef, Settled
 from fairlead.model.clock import next_number
 from fairlead.model.lifecycle import FINAL, Settlement, State, apply_cancel, breaker_vote
 from fairlead.model.message import Leased
+from fairlead.model.states import CANCELLED, COMPLETED, QUEUED, RUNNING
 
 _DROPPED = 256  # entries of cancelled and expired tasks that one fetch clears away
 _REFILL = 4  # due tasks of a tenant that ran out while it is served; twice as many the next time
 _SMOOTHING = 64  # settlements over which the average run time of a queue forgets
+_NO_FAILURE = (COMPLETED, CANCELLED)
 _EVENTS = {State.SCHEDULED: "snoozed", State.QUEUED: "released"}
 
 
@@ -25,8 +27,9 @@ _EVENTS = {State.SCHEDULED: "snoozed", State.QUEUED: "released"}
 def settle(shard: Shard, incarnation: str, settlements: Sequence[Settlement]) -> list[Settled]:
     """Carry out decided moves under leases that are in force; refuse the others."""
     answers: list[Settled] = []
+    tasks = shard.tasks
     for settlement in settlements:
-        task = shard.tasks.get(settlement.id)
+        task = tasks.get(settlement.id)
         if task is not None and task.leased_as(incarnation, settlement.token):
             _apply(shard, task, settlement)
             answers.append("applied")
@@ -42,6 +45,7 @@ def settle(shard: Shard, incarnation: str, settlements: Sequence[Settlement]) ->
 
 def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
     tenant = task.tenant
+    queue = tenant.queue
     attempt = task.attempts + 1
     to = settlement.to
     ran = settlement.ran
@@ -50,13 +54,20 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
     begun = task.started_at is not None
     if task.cancelling:
         to = apply_cancel(to, cancel_requested=True)
-    _count(task, settlement, to)
+    if begun:
+        queue.tally.run.add(settlement.run_time)
+    if settlement.burn and settlement.to not in _NO_FAILURE:
+        queue.tally.add("failed")
+        if to not in FINAL:
+            queue.tally.add("retried")
     if not ran:
         _return_rates(task)
     shard.end_lease(task, breaker_vote(settlement, to) if task.held else None)
-    if ran and tenant.queue.charge_run_time:  # first: one whose last task ends may be forgotten
+    if ran and queue.charge_run_time:  # first: one whose last task ends may be forgotten
         _charge(tenant, task.message.cost, settlement.run_time)
-    _count_attempt(task, settlement)
+    task.attempts += settlement.burn
+    if settlement.reason or task.crashes or task.unroutable:
+        _count_in_a_row(task, settlement, ran)
     if to in FINAL:
         shard.finish(
             task,
@@ -68,38 +79,33 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
         )
         shard.emit(to, task, task.reason, attempt, settlement.token)
     else:
-        if settlement.error is not None:
-            task.error = settlement.error
-            shard.weigh(task)
-        task.reason = settlement.reason
-        if to is State.QUEUED:
-            shard.queue_up(task, front=True, waits_on=not begun)
-        else:
-            shard.schedule(task, to, shard.now + settlement.delay)
+        _put_back(shard, task, to, settlement, begun=begun)
         shard.emit(_EVENTS.get(to, to), task, task.reason, attempt, settlement.token)
-    shard.has_room_again(tenant)
+    if queue.gate is not None or tenant.status is PARKED:
+        shard.has_room_again(tenant)
 
 
-def _count(task: Task, settlement: Settlement, to: State) -> None:
-    tally = task.tenant.queue.tally
-    if task.started_at is not None:
-        tally.run.add(settlement.run_time)
-    if settlement.burn and settlement.to not in (State.COMPLETED, State.CANCELLED):
-        tally.add("failed")
-        if to not in FINAL:
-            tally.add("retried")
+def _put_back(shard: Shard, task: Task, to: State, settlement: Settlement, *, begun: bool) -> None:
+    """Let a task wait again, for its turn or for some time."""
+    if settlement.error is not None:
+        task.error = settlement.error
+        shard.weigh(task)
+    task.reason = settlement.reason
+    if to is QUEUED:
+        shard.queue_up(task, front=True, waits_on=not begun)
+    else:
+        shard.schedule(task, to, shard.now + settlement.delay)
 
 
-def _count_attempt(task: Task, settlement: Settlement) -> None:
-    """Attempts, and crashes and hand-backs in a row: one that did not run ends no row."""
-    task.attempts += settlement.burn
+def _count_in_a_row(task: Task, settlement: Settlement, ran: bool) -> None:
+    """Crashes and hand-backs: one that did not run ends no row."""
     if settlement.reason == "crashed":
         task.crashes += 1
-    elif settlement.ran:
+    elif ran:
         task.crashes = 0
     if settlement.reason == "unroutable":
         task.unroutable += 1
-    elif settlement.ran:
+    elif ran:
         task.unroutable = 0
 
 
@@ -143,9 +149,9 @@ def start(shard: Shard, incarnation: str, started: Sequence[LeaseRef]) -> list[S
 
 
 def _begin(shard: Shard, task: Task) -> None:
-    task.started_at = shard.now
+    now = task.started_at = shard.now
     tenant = task.tenant
-    tenant.queue.tally.started(tenant.name, task.waited(shard.now), shard.now)
+    tenant.queue.tally.started(tenant.name, now - task.runnable_since, now)
     if task.unique is not None and task.unique.until == "started":
         shard.release_unique(task)
     shard.emit("started", task, task.incarnation, task.attempts + 1, task.token)
@@ -187,7 +193,7 @@ class _Budget:
 
 def _serve(shard: Shard, queue: Queue, wanted: int, taken: list[Task], budget: _Budget) -> None:
     now = shard.now
-    while len(taken) < wanted and not budget.spent:
+    while len(taken) < wanted and budget.visits > 0 and budget.drops > 0 and budget.bytes > 0:
         tenant = queue.first()
         if tenant is None:
             return
@@ -196,7 +202,7 @@ def _serve(shard: Shard, queue: Queue, wanted: int, taken: list[Task], budget: _
             return
         gate = tenant.gate
         if gate is not None:
-            until = gate.closed_until(tenant.counts[State.RUNNING], now)
+            until = gate.closed_until(tenant.counts[RUNNING], now)
             if until is not None:
                 shard.park(tenant, gate, until)
                 continue
@@ -216,12 +222,11 @@ def _head(shard: Shard, tenant: Tenant, budget: _Budget) -> Task | None:
     None if there is nothing left for this visit; the tenant is idle then, or the budget is spent.
     """
     while budget.drops > 0:
-        found = tenant.head()
-        if found is None:
+        level = tenant.head()
+        if level is None:
             if _ran_out(shard, tenant, budget):
                 continue
             return None
-        level = found[1]
         task = level[0][0]
         if task is not None:
             if task.deadline_at is None or task.deadline_at >= shard.now:
@@ -229,7 +234,7 @@ def _head(shard: Shard, tenant: Tenant, budget: _Budget) -> Task | None:
             level.popleft()
             task.entry = None
             maintenance.expire(shard, task)
-            if tenant.counts[State.QUEUED] == 0 and not _ran_out(shard, tenant, budget):
+            if tenant.counts[QUEUED] == 0 and not _ran_out(shard, tenant, budget):
                 return None
         else:
             level.popleft()
@@ -257,14 +262,14 @@ def _take(shard: Shard, queue: Queue, tenant: Tenant, task: Task, budget: _Budge
     tenant.levels[level].popleft()
     task.entry = None
     if level:
-        tenant.next_turn()
-    shard.move(task, State.RUNNING)
+        tenant.turn += 1
+    shard.move(task, RUNNING)
     if queue.gate is not None:
         queue.gate.pass_one(shard.now)
     if tenant.gate is not None:
         tenant.gate.pass_one(shard.now)
     queue.dispatched(tenant, task.message.cost)
-    if tenant.counts[State.QUEUED] == 0 and not _ran_out(shard, tenant, budget):
+    if tenant.counts[QUEUED] == 0 and not _ran_out(shard, tenant, budget):
         return
     if tenant.woken_by is not None:
         shard.pass_on(tenant)
@@ -278,7 +283,7 @@ def _ran_out(shard: Shard, tenant: Tenant, budget: _Budget) -> bool:
     if tenant.due:
         few = budget.refills[tenant.key] = 2 * budget.refills.get(tenant.key, _REFILL // 2)
         maintenance.promote_tenant(shard, tenant, few, maintenance.Late())
-        if tenant.counts[State.QUEUED] > 0:
+        if tenant.counts[QUEUED] > 0:
             return True
     tenant.clear()
     shard.unready(tenant, IDLE)

@@ -10,7 +10,7 @@ either dispatches or parks, so the cost per task is O(log n) in tenants that hav
 from __future__ import annotations
 
 from collections import deque
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
 from fairlead.broker.memory.counters import Counters
@@ -23,10 +23,12 @@ from fairlead.broker.requests import MAX_TENANT_BYTES, MAX_TENANT_PINNED
 from fairlead.model.lifecycle import State
 from fairlead.model.message import LEVEL_NAMES, LEVELS
 from fairlead.model.priority_turns import TURNS
+from fairlead.model.states import DEAD, QUEUED, RUNNING
 
 UNIT: Final = 1_000  # weights are whole thousandths, so that their sum stays exact
 STRIDE: Final = 1_000.0  # by how much one task of cost 1 moves a tenant of weight 1
 
+_PACE = STRIDE * UNIT
 IDLE, READY, PARKED, PAUSED = "idle", "ready", "parked", "paused"
 
 _STALE = 64  # heap entries that are not worth a rebuild
@@ -36,7 +38,6 @@ class Tenant:
     """One tenant's work in one queue."""
 
     __slots__ = (
-        "_turn",
         "counts",
         "due",
         "gate",
@@ -51,6 +52,7 @@ class Tenant:
         "queue",
         "status",
         "tag",
+        "turn",
         "waiting",
         "weight",
         "woken_by",
@@ -74,7 +76,7 @@ class Tenant:
         self.holes = 0  # entries of tasks that are gone
         self.parked_on: Gate | None = None
         self.woken_by: Limiter | None = None
-        self._turn = 0
+        self.turn = 0  # how many tasks below level 0 went since it last had none
 
     def __lt__(self, other: Tenant) -> bool:
         return self.name < other.name  # where tags, or whatever else orders them, are equal
@@ -101,17 +103,17 @@ class Tenant:
         else:
             level.append(entry)
 
-    def head(self) -> tuple[int, deque[list[Task | None]]] | None:
+    def head(self) -> deque[list[Task | None]] | None:
         """The level whose turn it is; None if there is nothing. Its first entry may be dropped."""
         levels = self.levels
         if levels[0]:
-            return 0, levels[0]
-        turn = 0 if self.queue.strict_priorities else TURNS.get(self._turn & 7, 0)
+            return levels[0]
+        turn = 0 if self.queue.strict_priorities else TURNS.get(self.turn & 7, 0)
         if turn < len(levels) and levels[turn]:
-            return turn, levels[turn]
-        for level, entries in enumerate(levels):
-            if entries:
-                return level, entries
+            return levels[turn]
+        for level in levels:
+            if level:
+                return level
         return None
 
     @property
@@ -120,26 +122,17 @@ class Tenant:
         unused = (0,) * (len(LEVEL_NAMES) - len(self.levels))
         return tuple(map(len, self.levels)) + unused
 
-    @property
-    def turn(self) -> int:
-        """How many tasks below level 0 went since it last had none."""
-        return self._turn
-
-    def next_turn(self) -> None:
-        """A task below level 0 went."""
-        self._turn += 1
-
     def clear(self) -> None:
         """Drop what is left of entries whose tasks are gone, and begin the turns anew."""
         for level in self.levels:
             level.clear()
         self.holes = 0
-        self._turn = 0
+        self.turn = 0
 
     def add_hole(self) -> None:
         """An entry was emptied; when most are, close the gaps."""
         self.holes += 1
-        if self.holes > self.counts[State.QUEUED] + _STALE:
+        if self.holes > self.counts[QUEUED] + _STALE:
             self.levels = tuple(
                 deque(entry for entry in level if entry[0] is not None) for level in self.levels
             )
@@ -192,7 +185,7 @@ class Queue:
 
     def shelf(self, state: State) -> Shelf:
         """Where tasks that ended in this state are kept."""
-        return self.dead if state is State.DEAD else self.finished
+        return self.dead if state is DEAD else self.finished
 
     @property
     def empty(self) -> bool:
@@ -213,7 +206,7 @@ class Queue:
     def closed_until(self, now: float) -> float | None:
         """Of its own limits: None if there is room, else when there will be."""
         gate = self.gate
-        return gate.closed_until(self.counts[State.RUNNING], now) if gate is not None else None
+        return gate.closed_until(self.counts[RUNNING], now) if gate is not None else None
 
     # -- who may run --------------------------------------------------------------------------
 
@@ -252,12 +245,19 @@ class Queue:
         tag = tenant.tag
         # All ready tenants together move one stride per round; the clock keeps that pace, but
         # never leaves the tenant that is being served by more than one task.
-        clock = self.clock + STRIDE * UNIT / self.ready_weight
-        clock = min(max(clock, tag), tag + STRIDE)
+        clock = self.clock + _PACE / self.ready_weight
+        if clock < tag:
+            clock = tag
+        elif clock > tag + STRIDE:
+            clock = tag + STRIDE
         if clock > self.clock:
             self.clock = clock
         tenant.tag = tag + cost * STRIDE * UNIT / tenant.weight
-        self._enter(tenant)
+        heap = self._heap
+        if heap and heap[0][2] is tenant:
+            heapreplace(heap, (tenant.tag, tenant.name, tenant))
+        else:
+            self._enter(tenant)
 
     def set_weight(self, tenant: Tenant, weight: int) -> None:
         """Change a weight; it counts from the tenant's next dispatch on."""

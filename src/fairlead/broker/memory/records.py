@@ -16,6 +16,7 @@ from fairlead.model.log_lines import kept_parts
 from fairlead.model.message import ErrorInfo, Message
 from fairlead.model.names import is_made
 from fairlead.model.options import Unique
+from fairlead.model.states import COMPLETED, QUEUED, RUNNING
 
 if TYPE_CHECKING:
     from fairlead.broker.memory.fair import Tenant
@@ -49,7 +50,6 @@ class Task:
     started_at: float | None = None
     finished_at: float | None = None
     expires_at: float | None = None  # when a finished task is forgotten
-    size = 0  # bytes it counts for now: for its tenant, or on a shelf
     pins = 0  # tasks that will still read its result
     over = False  # it is pinned, but there was no room for it: it is kept like any other
     keep: float | None = None  # of a finished task that is pinned: for how long afterwards
@@ -82,7 +82,8 @@ class Task:
         self.tenant = tenant
         self.sequence = sequence  # order of acceptance
         self.enqueued_at = now
-        self.state: State = State.QUEUED
+        self.size = message_bytes(message)  # it counts for now: for its tenant, or on a shelf
+        self.state: State = QUEUED
 
     @property
     def due_key(self) -> tuple[int, str]:
@@ -95,7 +96,7 @@ class Task:
     @property
     def aside(self) -> bool:
         """Whether it is kept because it is pinned: it stands on no shelf."""
-        return self.pins > 0 and not self.over and self.state is State.COMPLETED
+        return self.pins > 0 and not self.over and self.state is COMPLETED
 
     def eases_one(self) -> bool:
         """Let the only one that waits for this go on waiting for others; False if it has none.
@@ -113,13 +114,7 @@ class Task:
 
     def leased_as(self, incarnation: str, token: int) -> bool:
         """Whether this lease of the task is in force."""
-        return (
-            self.state is State.RUNNING and self.token == token and self.incarnation == incarnation
-        )
-
-    def waited(self, now: float) -> float:
-        """Seconds since it became runnable."""
-        return now - self.runnable_since
+        return self.state is RUNNING and self.token == token and self.incarnation == incarnation
 
     @property
     def runnable_since(self) -> float:
@@ -128,12 +123,17 @@ class Task:
 
     def counted_bytes(self) -> int:
         """What it counts for, wherever bytes are counted."""
-        size, error = message_bytes(self.message), self.error
-        for part in (self.result, self.progress, self.kept):
-            if part is not None:
-                size += len(part)
-        if error is not None:
-            size += len(error.message) + len(error.traceback)
+        message = self.message
+        # As ``message_bytes``, but a call costs more than all this.
+        size = _OVERHEAD + len(message.body) + len(message.trace)
+        if self.result is not None:
+            size += len(self.result)
+        if self.progress is not None:
+            size += len(self.progress)
+        if self.kept is not None:
+            size += len(self.kept)
+        if self.error is not None:
+            size += len(self.error.message) + len(self.error.traceback)
         return size
 
     def drop_body(self) -> None:

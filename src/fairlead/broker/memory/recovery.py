@@ -221,7 +221,7 @@ def _count(shard: Shard, task: Task, *, begun: bool, again: bool) -> None:
     tenant = task.tenant
     tally = tenant.queue.tally
     if not begun:  # nobody had said so
-        tally.started(tenant.name, task.waited(shard.now), shard.now)
+        tally.started(tenant.name, shard.now - task.runnable_since, shard.now)
     tally.add("failed")
     if again:
         tally.add("retried")

@@ -55,41 +55,51 @@ class Shelf:
         """Bytes that count for a tenant."""
         return self._held.get(tenant.name, 0)
 
-    def add(self, task: Task, now: float, keep: float | None) -> None:
-        """Keep a finished task for the shelf's time, or for its own."""
-        task.expires_at = now + (self.keep if keep is None else keep)
-        task.size = task.counted_bytes()
-        tenant = task.tenant
-        self._add_bytes(tenant, task.size)
+    def add(self, task: Task, now: float, keep: float | None) -> float:
+        """Keep a finished task for the shelf's time, or for its own; until when that is."""
+        ends = task.expires_at = now + (self.keep if keep is None else keep)
+        size = task.size = task.counted_bytes()
+        tenant, name = task.tenant, task.tenant.name
+        held = self._held[name] = self._held.get(name, 0) + size
+        self.bytes += size
         self._count += 1
-        if self._is_large(tenant):
-            self._own.setdefault(tenant.name, TimeIndex()).set(task.id, task.expires_at)
+        own = self._own.get(name)
+        if self._is_large(tenant, held):
+            if own is None:
+                own = self._own[name] = TimeIndex()
+            own.set(task.id, ends)
         else:
-            self._common.set(task.id, task.expires_at)
-            self._whose[task.id] = tenant.name
-        self.rank(tenant)
+            self._common.set(task.id, ends)
+            self._whose[task.id] = name
+        if own is not None:
+            self._moved[name] = tenant
+        return ends
 
     def remove(self, task: Task) -> None:
         """Take a task off, because it is put to work again or forgotten."""
-        tenant = task.tenant
+        tenant, name = task.tenant, task.tenant.name
+        held = self._held[name] - task.size
+        if held:
+            self._held[name] = held
+        else:
+            del self._held[name]
+        self.bytes -= task.size
         self._count -= 1
-        self._common.discard(task.id)
-        self._whose.pop(task.id, None)
-        own = self._own.get(tenant.name)
-        if own is not None:
-            own.discard(task.id)
-        self._add_bytes(tenant, -task.size)
         task.size = 0
         task.expires_at = None
-        self.rank(tenant)
+        if self._whose.pop(task.id, None) is not None:
+            self._common.discard(task.id)
+        own = self._own.get(name)
+        if own is not None:
+            own.discard(task.id)
+            self._moved[name] = tenant
+            if not own:
+                self._rank_moved()
 
     def rank(self, tenant: Tenant) -> None:
         """What a tenant holds has changed: it stands elsewhere among those that give."""
-        own = self._own.get(tenant.name)
-        if own is not None:
+        if tenant.name in self._own:
             self._moved[tenant.name] = tenant
-            if not own:
-                self._rank_moved()
 
     def _rank_moved(self) -> None:
         """Work out places when they are asked for: seldom, where one tenant holds all there is."""
@@ -117,49 +127,43 @@ class Shelf:
     def pop_overdue(self, now: float) -> str | None:
         """The id of the next task to forget, if there is one too many; ``remove`` must follow."""
         over = self._count > self.max_count or self.bytes > self.max_bytes
-        order = self._of_giver() if over else None
+        order = self._of_giver() if over and self._own else None
         if order is None:
             order = self._oldest()
         return order.pop() if over else order.pop_due(now)
 
     def _of_giver(self) -> TimeIndex[str] | None:
-        if len(self._own) != 1 or not self._large:  # among one there is no order
-            self._rank_moved()
         first = self._large.first()
+        if first is None or len(self._own) > 1:  # among one there is no order
+            self._rank_moved()
+            first = self._large.first()
         if first is None or self._share(first[1]) <= 1 / _LEAST:
             return None
-        name, head = first[1].name, self._common.first()
-        if head is not None and self._whose[head[1]] == name:
-            return self._common  # what it had before it held much is older
+        name = first[1].name
+        if self._whose:
+            head = self._common.first()
+            if head is not None and self._whose[head[1]] == name:
+                return self._common  # what it had before it held much is older
         return self._own[name]
 
     def _oldest(self) -> TimeIndex[str]:
+        if not self._own:
+            return self._common
         self._rank_moved()
         head, own = self._common.first(), self._heads.first()
         if own is None or (head is not None and head[0] <= own[0]):
             return self._common
         return self._own[own[1]]
 
-    def _add_bytes(self, tenant: Tenant, size: int) -> None:
-        self.bytes += size
-        held = self._held.get(tenant.name, 0) + size
-        if held:
-            self._held[tenant.name] = held
-        else:
-            self._held.pop(tenant.name, None)
-
     def _tasks(self, tenant: Tenant) -> int:
-        counts, tasks = tenant.counts, 0
-        for state in self._states:
-            tasks += counts[state]
-        return tasks
+        return sum(map(tenant.counts.__getitem__, self._states))
 
-    def _is_large(self, tenant: Tenant) -> bool:
+    def _is_large(self, tenant: Tenant, held: int) -> bool:
         """Whether what it holds is kept in an order of its own from now on."""
-        by_count = self._tasks(tenant) >= self.max_count / _OWN
-        return by_count or self.held(tenant) >= self.max_bytes / _OWN
+        return held >= self.max_bytes / _OWN or self._tasks(tenant) >= self.max_count / _OWN
 
     def _share(self, tenant: Tenant) -> float:
         """What part of the room it holds, by tasks or by bytes, whichever is more."""
-        by_count = self._tasks(tenant) / max(self.max_count, 1)
-        return max(by_count, self.held(tenant) / max(self.max_bytes, 1))
+        by_count = self._tasks(tenant) / (self.max_count or 1)
+        by_bytes = self._held.get(tenant.name, 0) / (self.max_bytes or 1)
+        return by_count if by_count > by_bytes else by_bytes

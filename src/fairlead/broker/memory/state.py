@@ -172,6 +172,18 @@ class ShardState:
         if known is None or at < known:
             self.trims.set(queue.name, at)
 
+    def runnable(self, queue: Queue) -> bool:
+        """Whether a fetch from this queue would find something now."""
+        if self.closed or queue.paused or not queue.ready_weight:
+            return False
+        return queue.closed_until(self.now) is None
+
+    def set_alarm(self, queue: Queue) -> None:
+        """If only the queue's own rate holds its work back, see to it that somebody wakes up."""
+        until = queue.closed_until(self.now) if queue.ready_weight and not queue.paused else None
+        if until is not None and until is not math.inf:
+            self.alarms.set((queue.name, ""), until)
+
     def note_empty(self, queue: Queue) -> None:
         """A task was forgotten: if it was the last, the queue goes in a while."""
         if queue.empty:

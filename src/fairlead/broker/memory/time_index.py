@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
 K = TypeVar("K", bound=Any)  # strings, or tuples of strings: anything that sorts
@@ -14,14 +15,17 @@ _SLACK = 64  # stale entries that are not worth a rebuild
 class TimeIndex(Generic[K]):
     """Keys by time; equal times go by key. All in O(log n), amortized.
 
-    Removal only forgets the key; its heap entry is skipped later. A rebuild keeps the heap within
-    twice the living entries, so that what is set and dropped again and again cannot pile up.
+    What comes in order, as nearly all does, stands in a line; only what is earlier than its end
+    goes to a heap. Removal only forgets the key; its entry is skipped later. A rebuild keeps the
+    entries within twice the living ones, so that what is set and dropped again and again cannot
+    pile up.
     """
 
-    __slots__ = ("_heap", "_times")
+    __slots__ = ("_heap", "_line", "_times")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, K]] = []
+        self._line: deque[tuple[float, K]] | None = None  # until it is needed: many never are
         self._times: dict[K, float] = {}
 
     def __len__(self) -> int:
@@ -35,11 +39,17 @@ class TimeIndex(Generic[K]):
 
     def set(self, key: K, at: float) -> None:
         """Put the key at this time, whatever its time was before."""
-        self._times[key] = at
-        heappush(self._heap, (at, key))
-        if len(self._heap) > 2 * len(self._times) + _SLACK:
-            self._heap = [(time, key) for key, time in self._times.items()]
-            heapify(self._heap)
+        times, line, heap, entry = self._times, self._line, self._heap, (at, key)
+        times[key] = at
+        if line is None:
+            line = self._line = deque()
+        if line and entry < line[-1]:
+            heappush(heap, entry)
+        else:
+            line.append(entry)
+        if len(line) + len(heap) > 2 * len(times) + _SLACK:
+            self._line = deque(sorted((time, key) for key, time in times.items()))
+            self._heap = []
 
     def get(self, key: K) -> float | None:
         """The key's time, or None."""
@@ -51,23 +61,23 @@ class TimeIndex(Generic[K]):
 
     def first(self) -> tuple[float, K] | None:
         """The earliest entry, left in place."""
-        heap, times = self._heap, self._times
-        while heap:
-            at, key = heap[0]
-            if times.get(key) == at:
-                return heap[0]
+        times, line, heap = self._times, self._line, self._heap
+        while line and times.get(line[0][1]) != line[0][0]:
+            line.popleft()
+        while heap and times.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
-        return None
+        if line and not (heap and heap[0] < line[0]):
+            return line[0]
+        return heap[0] if heap else None
 
     def firsts(self, most: int, now: float) -> list[K]:
         """Up to ``most`` of the earliest keys whose time has come; they stay where they are."""
         found: list[tuple[float, K]] = []
         while len(found) < most and (entry := self.first()) is not None and entry[0] <= now:
-            found.append(heappop(self._heap))
-            del self._times[entry[1]]
+            self.pop()
+            found.append(entry)
         for at, key in found:
-            self._times[key] = at
-            heappush(self._heap, (at, key))
+            self.set(key, at)
         return [key for _, key in found]
 
     def pop(self) -> K | None:
@@ -75,9 +85,13 @@ class TimeIndex(Generic[K]):
         entry = self.first()
         if entry is None:
             return None
-        heappop(self._heap)
-        del self._times[entry[1]]
-        return entry[1]
+        if self._line and self._line[0] is entry:
+            self._line.popleft()
+        else:
+            heappop(self._heap)
+        key = entry[1]
+        del self._times[key]
+        return key
 
     def pop_due(self, now: float) -> K | None:
         """Take out the earliest key if its time has come."""

@@ -10,7 +10,6 @@ from fairlead.broker.memory.time_index import TimeIndex
 from fairlead.broker.requests import MAX_TOMBS
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Message
-from fairlead.model.names import is_made
 
 
 class _Tomb(NamedTuple):
@@ -24,32 +23,30 @@ class Tombs:
     """By id: how the task ended, and what it would have done, without its body."""
 
     def __init__(self) -> None:
-        self._tombs: dict[str, _Tomb] = {}
+        self.by_id: dict[str, _Tomb] = {}
         self._orders: dict[str, TimeIndex[str]] = {}  # by tenant
         self._ends: TimeIndex[str] = TimeIndex()  # tenants
 
     def __len__(self) -> int:
-        return len(self._tombs)
+        return len(self.by_id)
 
     def put(self, task: Task, till: float) -> None:
-        """Remember the id of a task that is forgotten now, if somebody chose it."""
-        if is_made(task.id):
-            return
+        """Remember the id of a task that is forgotten now, which somebody chose."""
         tenant = task.message.tenant
         if not task.digest:
             task.drop_body()
         order = self._orders.setdefault(tenant, TimeIndex())
         order.set(task.id, till)
-        self._tombs[task.id] = _Tomb(till, task.state, task.message, task.digest)
+        self.by_id[task.id] = _Tomb(till, task.state, task.message, task.digest)
         if len(order) > MAX_TOMBS:
             oldest = order.pop()
             if oldest is not None:
-                del self._tombs[oldest]
+                del self.by_id[oldest]
         self._rank(tenant, order)
 
     def find(self, message: Message, now: float) -> tuple[State, bool] | None:
         """How the task of this id ended, and whether the message asks for the same."""
-        tomb = self._tombs.get(message.id)
+        tomb = self.by_id.get(message.id)
         if tomb is None or tomb.till <= now:
             return None
         same = blake2b(message.body, digest_size=16).digest() == tomb.digest
@@ -57,12 +54,12 @@ class Tombs:
 
     def tenant(self, id: str, now: float) -> str | None:
         """Whose id it is, if it is still known."""
-        tomb = self._tombs.get(id)
+        tomb = self.by_id.get(id)
         return tomb.message.tenant if tomb is not None and tomb.till > now else None
 
     def remove(self, id: str) -> None:
         """Let the id be used again."""
-        tenant = self._tombs.pop(id).message.tenant
+        tenant = self.by_id.pop(id).message.tenant
         order = self._orders[tenant]
         order.discard(id)
         self._rank(tenant, order)

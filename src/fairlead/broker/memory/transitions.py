@@ -17,6 +17,8 @@ from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.state import ShardState
 from fairlead.model.lifecycle import CREATION, FINAL, TRANSITIONS, WAITING, State, may_return
 from fairlead.model.message import ErrorInfo
+from fairlead.model.names import is_made
+from fairlead.model.states import CANCELLED, COMPLETED, DEAD, QUEUED, RETRYING, RUNNING, SCHEDULED
 
 _TRIMMED = 2  # finished tasks that one ending may push out of the retention
 _STALE = 64  # holes in the order of acceptance that are not worth closing
@@ -51,7 +53,7 @@ class Shard(ShardState):
         tenant.counts[state] += 1
         queue.counts[state] += 1
         if state not in FINAL:
-            self.weigh(task)
+            tenant.live_bytes += task.size
         queue.tally.count("enqueued", tenant.name, self.now)
         if state in WAITING:
             self._waits(task, tenant, queue)
@@ -79,7 +81,7 @@ class Shard(ShardState):
                 queue.warned = False
         if to in FINAL:
             tenant.live_bytes, task.size = tenant.live_bytes - task.size, 0
-            if not tenant.waiting and not tenant.counts[State.RUNNING]:
+            if not tenant.waiting and not tenant.counts[RUNNING]:
                 queue.active.pop(tenant.name, None)
         elif origin in FINAL:
             self.weigh(task)
@@ -114,9 +116,9 @@ class Shard(ShardState):
         """Make a task of another state queued; ``waits_on``: it never began, and waits on."""
         self._back_from_work(task)
         if not waits_on:
-            timed = task.state in (State.SCHEDULED, State.RETRYING)
+            timed = task.state in (SCHEDULED, RETRYING)
             task.since = task.due_at if timed else self.now
-        self.move(task, State.QUEUED)
+        self.move(task, QUEUED)
         task.due_at = None
         self.enter_level(task, front=front)
 
@@ -150,7 +152,7 @@ class Shard(ShardState):
             self.due.set(tenant.key, max(first[0], min(at, self.now)))
 
     def _back_from_work(self, task: Task) -> None:
-        if task.state is State.RUNNING:
+        if task.state is RUNNING:
             self.must_start(task)  # in time once more
 
     def leave_level(self, task: Task) -> None:
@@ -161,7 +163,7 @@ class Shard(ShardState):
         task.entry = None
         tenant = task.tenant
         tenant.add_hole()
-        if tenant.counts[State.QUEUED] == 0:  # nobody will come across it: drop them all now
+        if tenant.counts[QUEUED] == 0:  # nobody will come across it: drop them all now
             tenant.clear()
             self.unready(tenant, IDLE)
         elif tenant.status is PARKED and isinstance(tenant.parked_on, Limiter):
@@ -181,10 +183,8 @@ class Shard(ShardState):
         origin = task.state
         if origin is not to:  # a task may be born finished
             self.move(task, to)
-        if origin is State.QUEUED:
-            self.leave_level(task)
-        elif origin is State.SCHEDULED or origin is State.RETRYING:
-            self.wake(task)
+        if origin is not RUNNING:
+            self._leave_line(task, origin)
         if task.deadline_at is not None:
             self.deadlines.discard(task.id)
         task.finished_at = self.now
@@ -197,14 +197,23 @@ class Shard(ShardState):
             self._detach(task)
         if task.unique is not None and task.unique.until != "window":
             self.release_unique(task)
-        if to is State.CANCELLED and not may_return(to, reason):
+        if to is CANCELLED and not may_return(to, reason):
             self.drop_body(task)
         if task.watchers is not None or task.dependents is not None:
             self._tell(task, to)
-        task.tenant.queue.tally.count(to.value, task.tenant.name, self.now)
+        task.tenant.queue.tally.count(to, task.tenant.name, self.now)
         if task.flow is not None:
             flow_state.count(self, task.flow, to)
-        self._keep(task, keep)
+        if task.uses or task.pins:
+            self._keep(task, keep)
+        else:
+            self.shelve(task, keep)
+
+    def _leave_line(self, task: Task, origin: State) -> None:
+        if origin is QUEUED:
+            self.leave_level(task)
+        elif origin is SCHEDULED or origin is RETRYING:
+            self.wake(task)
 
     def wake(self, task: Task) -> None:
         tenant = task.tenant
@@ -225,9 +234,7 @@ class Shard(ShardState):
         queue = task.tenant.queue
         if keep is None and task.flow is not None and may_return(task.state, task.reason):
             keep = queue.dead.keep  # what a retry of the flow puts back, dead or cancelled
-        queue.shelf(task.state).add(task, self.now, keep)
-        if task.expires_at is not None:
-            self.look_at(queue, task.expires_at)
+        self.look_at(queue, queue.shelf(task.state).add(task, self.now, keep))
         self.ended[queue.name] = self.ended.get(queue.name, 0) + 1
         if keep is not None and keep <= 0.0:
             self.forget(task)
@@ -237,26 +244,27 @@ class Shard(ShardState):
         for watcher in task.watchers or ():
             self.write_to(watcher, "finished", task.id, state=to)
         task.watchers = None
-        if task.dependents is not None and not (to is State.COMPLETED and task.eases_one()):
+        if task.dependents is not None and not (to is COMPLETED and task.eases_one()):
             self.releases.append((task, to, deque(task.dependents.values())))
 
     def forget(self, task: Task) -> None:
         """Drop a finished task for good; who still waits for it will be told by ``deliver``."""
-        tenant, queue = task.tenant, task.tenant.queue
-        if task.aside:
-            pins.leave(task)
-        else:
-            queue.shelf(task.state).remove(task)
-        task.pins = 0  # whoever still wants its result is told that it is gone
+        tenant, queue, state = task.tenant, task.tenant.queue, task.state
         del self.tasks[task.id]
         del self._by_sequence[task.sequence]
         if len(self._order) > 2 * len(self._by_sequence) + _STALE:
             self._order = [number for number in self._order if number in self._by_sequence]
         tenant.known -= 1
-        tenant.counts[task.state] -= 1
-        queue.counts[task.state] -= 1
-        queue.shelf(task.state).rank(tenant)
-        if task.dependents and task.state is not State.COMPLETED:
+        tenant.counts[state] -= 1
+        queue.counts[state] -= 1
+        shelf = queue.shelf(state)  # after the counts, by which it ranks the tenant
+        if task.pins and task.aside:
+            pins.leave(task)
+            shelf.rank(tenant)
+        else:
+            shelf.remove(task)
+        task.pins = 0  # whoever still wants its result is told that it is gone
+        if task.dependents and state is not COMPLETED:
             self.releases.append((task, None, deque(task.dependents.values())))
         if tenant.known == 0:
             queue.retire(tenant)
@@ -279,8 +287,9 @@ class Shard(ShardState):
 
         What is dead leaves an event.
         """
-        self.tombs.put(task, task.expires_at or 0.0)
-        if task.state is State.DEAD:
+        if not is_made(task.id):
+            self.tombs.put(task, task.expires_at or 0.0)
+        if task.state is DEAD:
             task.tenant.queue.tally.add("dropped")
             self.emit("dropped", task, "keep_dead_bytes")
 
@@ -384,15 +393,3 @@ class Shard(ShardState):
             self.alarms.set(("", limiter.name), until)
         if limiter.idle:
             self.limiters.pop(limiter.name, None)
-
-    def runnable(self, queue: Queue) -> bool:
-        """Whether a fetch from this queue would find something now."""
-        if self.closed or queue.paused or not queue.ready_weight:
-            return False
-        return queue.closed_until(self.now) is None
-
-    def set_alarm(self, queue: Queue) -> None:
-        """If only the queue's own rate holds its work back, see to it that somebody wakes up."""
-        until = queue.closed_until(self.now) if queue.ready_weight and not queue.paused else None
-        if until is not None and until is not math.inf:
-            self.alarms.set((queue.name, ""), until)

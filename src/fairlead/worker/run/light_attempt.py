@@ -17,8 +17,9 @@ from typing import Any, ClassVar, cast
 import msgspec
 
 from fairlead.model.argument_packing import pack
-from fairlead.model.lifecycle import Settlement, State
+from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import UNREADABLE, Leased, Trace, read_trace
+from fairlead.model.states import COMPLETED
 from fairlead.runtime.correlation import correlation_id
 from fairlead.worker.app_services import AppServices
 from fairlead.worker.handler_router import Plan, Router
@@ -30,7 +31,6 @@ from fairlead.worker.run.executors import LoopAttempt
 from fairlead.worker.run.progress_writer import Writes
 
 _NO_TRACE = Trace(correlation_id="")
-_COMPLETED = State.COMPLETED  # to find a member of an enum takes hundreds of instructions
 # How a context is made: in Python 3.11 to call its class takes twice as long as these two together.
 _new, _fill = object.__new__, Context.__init__
 
@@ -178,7 +178,7 @@ class LightAttempt(msgspec.Struct, eq=False):
         settlement = Settlement(
             id=lease.message.id,
             token=lease.token,
-            to=_COMPLETED,
+            to=COMPLETED,
             result=result,
             run_time=env.loop.time() - began,
             keep=self._keep,
