@@ -127,6 +127,7 @@ async def test_the_other_child_goes_on_while_one_is_killed(site: Site) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.serial
 @pytest.mark.timeout(90)
 async def test_a_machine_that_is_gone_is_made_up_for_by_another_when_its_lease_ends(
     site: Site,
