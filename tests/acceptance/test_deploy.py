@@ -266,7 +266,7 @@ async def test_children_are_replaced_after_so_many_tasks_and_nothing_is_lost(sit
     await site.stream.ended(ids, seconds=60.0)
 
     by = Counter(record.pid for record in site.records("begin"))
-    assert len(by) >= 4
+    assert len(by) >= 3  # the second may be replaced when all has begun, below
     assert by.keys() >= set(first)
     assert all(by[pid] >= 50 for pid in first), by  # it goes on until its replacement is there
     # What a child had not begun yet it may hand back; what it had begun it finishes.

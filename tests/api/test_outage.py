@@ -60,7 +60,9 @@ class Site:
 
 @asynccontextmanager
 async def opened(folder: Path, *, registered: bool = True, **limits: str) -> AsyncIterator[Site]:
-    with server(aof=True) as valkey, pytest.MonkeyPatch.context() as patch:
+    # Durable: the token is there again when the server is.
+    durable = server(aof=True, config={"appendfsync": "always"})
+    with durable as valkey, pytest.MonkeyPatch.context() as patch:
         for name, value in limits.items():
             patch.setenv(f"FAIRLEAD_SPOOL_{name.upper()}", value)
         app = Fairlead(valkey.url, fallback="spool", spool=folder / "spool")
