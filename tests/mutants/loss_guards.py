@@ -148,4 +148,16 @@ GUARDS: tuple[Guard, ...] = (
             lua("lib/queue.lua", ("write('HDEL', prefix .. 'declared', 'q' .. SEP .. name)", "")),
         ),
     ),
+    Guard(
+        "closed for good",
+        "who waits for work opens no connection after the broker was closed",
+        "tests/broker/redis/test_blocking.py::"
+        "test_who_waits_in_an_outage_opens_nothing_after_a_close",
+        (
+            Mutant(
+                "fairlead/broker/redis/waits.py",
+                (("        if self.here.is_over:\n", "        if False:\n"),),
+            ),
+        ),
+    ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -140,3 +141,26 @@ def test_a_loop_that_ends_while_a_call_blocks_leaves_no_work_half_done(valkey: R
     left = asyncio.all_tasks(loop)
     asyncio.run(store.close())
     assert left == set()
+
+
+@pytest.mark.parametrize("is_away_before", [True, False])
+async def test_who_waits_in_an_outage_opens_nothing_after_a_close(is_away_before: bool) -> None:
+    with server() as running:
+        broker = open_store(running.url)
+        await broker.hello()
+        if is_away_before:
+            running.kill()
+        waiting = asyncio.create_task(broker.wait(["default"], timeout=60.0))
+        if not is_away_before:
+            await blocked(running)
+            running.kill()
+        await asyncio.sleep(0.1)  # whatever it tries by then
+        await broker.close()
+        running.start()
+        with contextlib.suppress(Unreachable, Ambiguous):
+            assert await waiting is False
+        for _ in range(10):  # a task that was left behind would run now
+            await asyncio.sleep(0)
+
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert clients(running, "connected") == 1  # this one

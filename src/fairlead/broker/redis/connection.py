@@ -307,7 +307,7 @@ class Server:
     def _save(self, wire: Wire, future: asyncio.Future[Any], on_stray: OnStray | None) -> None:
         """Take in the reply of a call that nobody waits for any more."""
         self._release(wire)
-        if not future.done() or future.exception() is not None:
+        if not future.done() or future.exception() is not None or self._closed:
             return
         reply = future.result()
         if reply is not None and not isinstance(reply, ReplyError) and on_stray is not None:

@@ -27,6 +27,7 @@ class LoopSession:
         self.closing: asyncio.Future[None] = self.loop.create_future()
         self.tasks: set[asyncio.Task[Any]] = set()  # blocked calls, and what they left to do
         self.calls = 0  # under way
+        self.is_over = False  # its connections are closed: nobody may open others to tidy up
         self._name = os.urandom(8).hex()
         self._numbers: dict[str, int] = {}
         self._lines: dict[str, asyncio.Lock] = {}
@@ -62,7 +63,7 @@ class LoopSession:
 
         def save(call: asyncio.Task[Any]) -> None:
             came = not call.cancelled() and call.exception() is None and call.result() is not None
-            if came and on_stray is not None:
+            if came and on_stray is not None and not self.is_over:
                 _ = self.start(on_stray(call.result()))
 
         try:
@@ -98,6 +99,15 @@ class LoopSession:
             if not (self.calls or self.tasks):
                 return
             await asyncio.sleep(_STEP)
+
+    async def end(self) -> None:
+        """Close the connections, and leave nothing behind that would open them again."""
+        self.is_over = True
+        await self.server.close()
+        if self.tasks and self.loop is asyncio.get_running_loop() and self.pid == os.getpid():
+            for task in self.tasks:
+                task.cancel()
+            await asyncio.wait(tuple(self.tasks), timeout=_STEP * _STEPS)
 
     def wake(self) -> None:
         """Wake everyone who waits here, from any thread."""

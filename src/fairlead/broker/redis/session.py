@@ -348,7 +348,7 @@ class Session:
         for session in sessions:
             if session.loop is here and session.pid == os.getpid():
                 await session.settle()
-            await session.server.close()
+            await session.end()
         with self._lock:
             for session in sessions:
                 if self._sessions.get(session.loop) is session:

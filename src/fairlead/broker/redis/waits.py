@@ -136,6 +136,8 @@ class Waiter:
 
     def leave(self) -> None:
         """Put back what somebody else must hear: the token, and who watches the time."""
+        if self.here.is_over:
+            return  # it takes a call to a broker that was closed: others look by themselves later
         if self.tokens or self.asking or self.alarm is not None:
             _ = self.here.start(self._hand_on())
 
