@@ -25,7 +25,10 @@ sys.exit(3)
 """
 
 
-@pytest.mark.parametrize("before", ["", "sys.stdout.close()", "sys.stdout = sys.stderr = None"])
+@pytest.mark.parametrize(
+    "before",
+    ["", "sys.stdout.close()", "sys.stdout = sys.stderr = None", "import os; os.close(1)"],
+)
 def test_a_process_ends_with_its_own_exit_code_without_its_outputs(before: str) -> None:
     ours, theirs = os.pipe()
     os.close(ours)

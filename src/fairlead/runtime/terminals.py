@@ -45,5 +45,6 @@ def _let_go_of_outputs() -> None:
 
 def _lead_nowhere(fd: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, fd)
-    os.close(nowhere)
+    if nowhere != fd:  # as it is if that is closed, and the lowest that is free
+        os.dup2(nowhere, fd)
+        os.close(nowhere)

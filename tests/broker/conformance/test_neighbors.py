@@ -274,6 +274,23 @@ async def test_tidy_forgets_ids_whose_time_is_over(broker: Store, c: Client) -> 
     assert (await broker.tidy(now=NOW + 11)).count == 0
 
 
+async def test_an_id_that_another_tenant_uses_after_its_time_is_known_for_its_new_time(
+    broker: Store, c: Client
+) -> None:
+    await c.configure(QueueChange(queue="default", keep_completed_count=1, keep_completed=5.0))
+    for id, tenant, at in (
+        ("chosen", "a", 0), ("a1", "a", 0), ("a2", "a", 1),  # "chosen" is known until 5
+        ("chosen", "b", 6), ("b1", "b", 7), ("b2", "b", 7),  # and then until 11
+    ):  # fmt: skip
+        await ended(c, submit(id, tenant), now=NOW + at)
+
+    for _ in range(2):
+        await broker.tidy(now=NOW + 8)
+
+    [receipt] = await c.enqueue(submit("chosen", "b"), now=NOW + 8)
+    assert receipt.code == "duplicate"
+
+
 async def test_an_id_whose_task_was_deleted_or_kept_for_no_time_is_free(
     broker: Store, c: Client
 ) -> None:

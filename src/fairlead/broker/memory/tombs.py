@@ -33,6 +33,9 @@ class Tombs:
     def put(self, task: Task, till: float) -> None:
         """Remember the id of a task that is forgotten now, which somebody chose."""
         tenant = task.message.tenant
+        before = self.by_id.get(task.id)
+        if before is not None and before.message.tenant != tenant:  # its time is over
+            self.remove(task.id)
         if not task.digest:
             task.drop_body()
         order = self._orders.setdefault(tenant, TimeIndex())

@@ -377,6 +377,11 @@ function tombs.put(tenant, id, state, till, bodiless)
   local body, index, ends = sub(value, start, start + size - 1), order_of(tenant), agenda('tomb-ends')
   tombs.read = tombs.read + size
   if not at_of(index, id) then
+    if stones[id] == nil and meta.tombs > 0 then stones[id] = call('HGET', prefix .. 'tombs', id) end
+    if stones[id] then -- another tenant's, whose time is over
+      local _, _, at = unpacked(STONE, stones[id])
+      tombs.remove(sub(stones[id], at + 40), id)
+    end
     sizes[tenant], meta.tombs = (sizes[tenant] or call('ZCARD', index.key)) + 1, meta.tombs + 1
     if sizes[tenant] > MOST then
       forget_stone(tenant, first_of(tenant, index))
