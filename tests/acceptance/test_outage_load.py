@@ -2,7 +2,7 @@
 
 The figures are printed: ``FAIRLEAD_LOAD=1 pytest -s tests/acceptance/test_outage_load.py``. On a
 machine that is too slow for the rate that is asked for, ``FAIRLEAD_LOAD=0.25`` asks for a quarter.
-``FAIRLEAD_SPOOLED=1000000`` has twenty producers with so many tasks recover together, not eight.
+``FAIRLEAD_LOAD_TASKS=1000000`` has twenty producers with so many tasks recover together, not eight.
 
 Workers that catch up keep server and cores busy, drain or not. So the first test makes them do that
 before the outage, with a backlog that nobody drains: what calls take then is what the drain is
@@ -35,7 +35,7 @@ BESIDE = 1.25  # times what they take while workers catch up without one, where 
 CAUGHT_UP = 500  # tasks that are open then, of 2,000 a second
 
 SHARE = float(os.environ.get("FAIRLEAD_LOAD") or 1)  # of 2,000 tasks a second
-SPOOLED = int(os.environ.get("FAIRLEAD_SPOOLED") or 40_000)  # tasks of producers that recover
+SPOOLED = int(os.environ.get("FAIRLEAD_LOAD_TASKS") or 40_000)  # tasks of producers that recover
 MANY = 8 if SPOOLED <= 40_000 else 20  # producers
 SENT = 150.0 + SPOOLED / 1_000  # seconds that they may take, and workers after them
 
