@@ -23,6 +23,7 @@ __all__ = (
     "READY",
     "SMALL",
     "chosen_lua",
+    "copied_lua",
     "counted_lua",
     "inner_lua",
     "long_lua",
@@ -147,6 +148,11 @@ def inner_lua() -> Path:
     files = ("enqueue.lua", "exchange.lua")
     counted = tuple(edit for edit in _COUNTED if SMALL not in edit[2])
     return _changed((*counted, *(edit for edit in _LONG if edit[0] in files)))
+
+
+def copied_lua() -> Path:
+    """Return a folder of the scripts as they are, which are put together anew for it."""
+    return _changed(())
 
 
 def _changed(edits: tuple[_Edit, ...]) -> Path:

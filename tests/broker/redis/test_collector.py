@@ -1,0 +1,56 @@
+"""What calls leave behind for Lua's collector is freed by many of them, and not by one."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import redis
+
+from fairlead.broker.redis import RedisBroker, linker
+from tests.support.long_way import copied_lua
+from tests.support.servers import Kind, binary, server
+from tests.support.store import Client, completed, submit
+
+BATCH = 100
+CALLS = 150
+LEAST = 0.4  # of all there is: one that frees so much has freed what many left behind
+WITHOUT = ("return collectgarbage end", "return not_there end")
+
+
+async def heaps(kind: Kind) -> list[float]:
+    """What Lua used behind each round of calls, in MB, without the first ones."""
+    found: list[float] = []
+    with server(kind) as running:
+        broker = RedisBroker(running.url, test_clock=True, lua=copied_lua())
+        c = Client(broker)
+        with redis.Redis.from_url(running.url) as asked:
+            for call in range(CALLS):
+                ids = [f"{call * BATCH + n:032x}" for n in range(BATCH)]
+                await c.enqueue(*(submit(id, f"t{n % 10}") for n, id in enumerate(ids)))
+                await c.settle(*(completed(lease) for lease in await c.fetch(BATCH)))
+                found.append(int(asked.info("memory")["used_memory_vm_functions"]) / 1e6)
+        assert await broker.audit() == []
+        await broker.close()
+    return found[CALLS // 3 :]
+
+
+def most_freed(found: list[float]) -> float:
+    """The largest part of all there was that a round freed."""
+    return max((one - other) / one for one, other in pairwise(found))
+
+
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
+async def test_no_call_frees_what_many_left_behind(kind: Kind) -> None:
+    if binary(kind) is None:
+        pytest.skip(f"there is no {kind} on this machine")
+    found = await heaps(kind)
+    assert max(found) < 8.0
+    assert most_freed(found) < LEAST
+
+
+async def test_a_server_may_keep_its_collector_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    closing: str = linker._CLOSING
+    assert WITHOUT[0] in closing
+    monkeypatch.setattr(linker, "_CLOSING", closing.replace(*WITHOUT))
+    assert most_freed(await heaps("valkey")) > LEAST
