@@ -69,22 +69,23 @@ function room_in(queue)
   return bytes < 0 and huge or bytes
 end
 
--- The ids, and for 'tasks' ids and values; nil if an id was chosen by somebody, is known, or comes twice, or a body is large. Adds
--- up the bytes of each tenant. From then on a run begins where its ids do.
+-- The ids, and for 'tasks' ids and values; nil if an id was chosen by somebody, or is known, or a body is large. Adds up the bytes of
+-- each tenant. From then on a run begins where its ids do.
 local function read_tasks(runs, bytes)
-  local heads, froms, counts, owners = runs[1], runs[2], runs[3], runs[5]
-  local ids, values, seen, total, stamp = {}, {}, {}, 0, pack('<dI', now, 0)
+  local heads, froms, counts, owners, args = runs[1], runs[2], runs[3], runs[5], ARGV
+  local ids, values, total, stamp = {}, {}, 0, pack('<dI', now, 0)
   for run = 1, #heads do
-    local from, count, sum, place, head = froms[run], counts[run], 0, owners[run], heads[run]
+    local from, count, size, place, head = froms[run], counts[run], 0, owners[run], heads[run]
     local opening = stamp .. pack('<Hc0', #head, head)
     froms[run] = total + 1
     for arg = from, from + 2 * count - 2, 2 do
-      local id, blob = ARGV[arg], ARGV[arg + 1]
-      if #id ~= 32 or #blob > LARGE_BODY or seen[id] then return nil end
-      seen[id], ids[total + 1], values[2 * total + 1], values[2 * total + 2] = true, id, id, opening .. blob
-      total, sum = total + 1, sum + #blob + BESIDE
+      local id, blob = args[arg], args[arg + 1]
+      local its_size = #blob
+      if #id ~= 32 or its_size > LARGE_BODY then return nil end
+      total, size = total + 1, size + its_size
+      ids[total], values[2 * total - 1], values[2 * total] = id, id, opening .. blob
     end
-    bytes[place] = (bytes[place] or 0) + sum
+    bytes[place] = (bytes[place] or 0) + size + BESIDE * count
   end
   local text = concat(ids, SEP)
   if find(text, ':', 1, true) then return nil end
@@ -93,13 +94,19 @@ local function read_tasks(runs, bytes)
   return ids, values, text
 end
 
--- Push ids to their lines and add the entry of events. The server may refuse these: then what was done is undone.
-local function write_first(runs, lines, ids, entry, row)
+-- Store the tasks, push their ids to their lines and add the entry of events. False, with all as it was, if an id comes twice, or if the
+-- server refuses one of the others.
+local function write_first(runs, lines, ids, values, entry, row)
   local froms, counts, done = runs[2], runs[3], 0
   local function refused(reply)
     if type(reply) ~= 'table' or not reply.err then return false end
     for run = 1, done do call('RPOP', lines[run], counts[run]) end
+    call('HDEL', prefix .. 'tasks', unpack(ids))
     return true
+  end
+  if call('HSET', prefix .. 'tasks', unpack(values)) < #ids then
+    call('HDEL', prefix .. 'tasks', unpack(ids))
+    return false
   end
   for run = 1, #lines do
     local first, count = froms[run], counts[run]
@@ -130,7 +137,8 @@ local function enter()
   -- The tenants, as they will be.
   local clock, weight = unpacked('<dd', state)
   local hour, added, lengths, lines = floor(now / 3600), {}, { [0] = {}, {}, {}, {} }, {}
-  local rows, mark, single, total, base = {}, nil, {}, #ids, prefix .. 'line:' .. queue .. ':'
+  local rows, mark, single, total, base = { 'enqueued\0313\031' .. queue .. '\0310\0310\031' }, nil, {}, #ids, prefix .. 'line:' .. queue .. ':'
+  local size = 1 -- of rows
   local froms, counts, levels, owners = runs[2], runs[3], runs[4], runs[5]
   for run = 1, #counts do
     local first, count, place, level = froms[run], counts[run], owners[run], levels[run]
@@ -138,9 +146,9 @@ local function enter()
     level_counts[place], added[place] = (level_counts[place] or 0) + count, (added[place] or 0) + count
     single[place] = (before == nil or before == level) and level
     lines[run] = base .. LEVELS[level] .. name
-    local text = count == 1 and ids[first] or concat(ids, SEP, first, first + count - 1)
-    rows[run] = name == mark and text or '\28' .. name .. SEP .. text
-    mark = name
+    if name ~= mark then mark, size, rows[size + 1] = name, size + 1, '\28' .. name end
+    size = size + 1
+    rows[size] = count == 1 and ids[first] or count == total and text or concat(ids, SEP, first, first + count - 1)
   end
   local key, keeps, ready, woke = prefix .. 'tenants:' .. queue, {}, {}, {}
   local records = call('HMGET', key, unpack(names))
@@ -181,7 +189,7 @@ local function enter()
     end
     keeps[2 * place - 1], keeps[2 * place] = names[place], #record > TENANT_LENGTH and kept .. sub(record, TENANT_LENGTH + 1) or kept
   end
-  local row = 'enqueued\0313\031' .. queue .. '\0310\0310\031\031' .. concat(rows, SEP)
+  local row = concat(rows, SEP)
   local filled = meta.bytes + #row + 100
   if weight <= 0 or filled >= meta.cap / BLOCKS then return nil end -- a block of events is full
   if #ready > 0 and not has_type('zset', prefix .. 'ready:' .. queue)
@@ -189,9 +197,8 @@ local function enter()
 
   -- From here on all of it is written, or nothing.
   local entry = next_number(meta.entry)
-  if not write_first(runs, lines, ids, entry, row) then return nil end
+  if not write_first(runs, lines, ids, values, entry, row) then return nil end
   meta.entry, meta.entries, meta.bytes = entry, meta.entries + 1, filled
-  call('HSET', prefix .. 'tasks', unpack(values))
   call('HSET', key, unpack(keeps))
   if #ready > 0 then call('ZADD', prefix .. 'ready:' .. queue, unpack(ready)) end
   if #woke > 0 then call('SADD', prefix .. 'active:' .. queue, unpack(woke)) end
