@@ -6,7 +6,9 @@ Whatever either answers, and every key of both, must be the same after each step
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
@@ -20,13 +22,14 @@ from fairlead.broker.requests import (
 from fairlead.model.message import Leased
 from tests.broker.redis.straight_history import History
 from tests.broker.redis.straight_pair import LARGE, PREFIX, Pair, begun, everything, made
+from tests.support.long_way import asking_lua, counted_lua
 from tests.support.store import NOW, completed, submit
 
 
-@pytest.fixture
-async def pair() -> AsyncIterator[Pair]:
+@contextlib.asynccontextmanager
+async def two(lua: Callable[[], Path] = counted_lua) -> AsyncIterator[Pair]:
     """Both know the queue, and in it the tenants a and b; a has something to do, b has not."""
-    made_pair = Pair()
+    made_pair = Pair(lua=lua)
     try:
         await begun(made_pair)
         yield made_pair
@@ -34,6 +37,12 @@ async def pair() -> AsyncIterator[Pair]:
             assert await client.broker.audit() == []
     finally:
         await made_pair.close()
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    async with two() as made_pair:
+        yield made_pair
 
 
 # -- what goes straight ------------------------------------------------------------------------
@@ -96,7 +105,9 @@ LEFT: dict[str, tuple[Submission, ...]] = {
     "a chosen id of the same length": (submit("order:1".ljust(32, "-")),),
     "a known id": (submit(made(3)),),
     "a known id among others": (submit(made(10)), submit(made(3))),
+    "a known id among many": (*(submit(made(n)) for n in range(10, 40)), submit(made(3))),
     "an id that comes twice": (submit(made(10)), submit(made(10))),
+    "an id that comes twice among many": tuple(submit(made(min(n, 38))) for n in range(10, 40)),
     "a deadline": (submit(made(10), deadline=5.0),),
     "a dependency of an earlier call": (submit(made(10), after=[made(3)]),),
     "one of several": (submit(made(10)), submit(made(11), deadline=5.0)),
@@ -109,6 +120,17 @@ LEFT: dict[str, tuple[Submission, ...]] = {
 @pytest.mark.parametrize("what", LEFT)
 async def test_what_is_not_plain_is_left_to_the_engine(pair: Pair, what: str) -> None:
     assert await pair.enqueue(*LEFT[what]) == 0
+
+
+MANY = ("several", "as many as a call may have", *(what for what in LEFT if "many" in what))
+
+
+@pytest.mark.parametrize("what", MANY)
+async def test_a_server_that_cannot_store_what_is_new_is_asked_first(what: str) -> None:
+    async with two(asking_lua) as pair:
+        tasks = {**PLAIN, **LEFT}[what]
+        assert await pair.enqueue(*tasks) == (what in PLAIN)
+        assert await pair.enqueue(*tasks) == 0, "by now they are known"
 
 
 LIMITS: dict[str, QueueChange | TenantChange] = {

@@ -71,8 +71,8 @@ function room_in(queue)
   return bytes < 0 and huge or bytes
 end
 
--- The ids, and for 'tasks' ids and values; nil if an id was chosen by somebody, or is known, or a body is large. Adds up the bytes of
--- each tenant. From then on a run begins where its ids do.
+-- The ids, and for 'tasks' ids and values; nil if an id was chosen by somebody, or a body is large. Adds up the bytes of each tenant. From
+-- then on a run begins where its ids do.
 local function read_tasks(runs, bytes)
   local heads, froms, counts, owners, args = runs[1], runs[2], runs[3], runs[5], ARGV
   local ids, values, total, stamp = {}, {}, 0, pack('<dI', now, 0)
@@ -91,13 +91,32 @@ local function read_tasks(runs, bytes)
   end
   local text = concat(ids, SEP)
   if find(text, ':', 1, true) then return nil end
-  local found = call('HMGET', prefix .. 'tasks', unpack(ids))
-  for i = 1, total do if found[i] then return nil end end
   return ids, values, text
 end
 
--- Store the tasks, push their ids to their lines and add the entry of events. False, with all as it was, if an id comes twice, or if the
--- server refuses one of the others.
+-- Store tasks; false, with all as it was, if one of them is known or comes twice. MANY: from so many on they are not asked for before
+-- they are stored, where the server can store what is new (Valkey 9 and Redis 8); `stores_new` is false where it cannot.
+-- @const MANY=10
+local stores_new = true
+local function store(ids, values)
+  local key, total, added = prefix .. 'tasks', #ids, nil
+  if stores_new and total >= MANY then
+    local before = call('HLEN', key)
+    local done = redis.pcall('HSETEX', key, 'FNX', 'FIELDS', total, unpack(values))
+    if done == 0 then return false end
+    if done == 1 then added = call('HLEN', key) - before else stores_new = false end
+  end
+  if not added then
+    local found = call('HMGET', key, unpack(ids))
+    for i = 1, total do if found[i] then return false end end
+    added = call('HSET', key, unpack(values))
+  end
+  if added == total then return true end
+  call('HDEL', key, unpack(ids))
+  return false
+end
+
+-- Store the tasks, push their ids to their lines and add the entry of events. False if one of these is refused, with all as it was.
 local function write_first(runs, lines, ids, values, entry, row)
   local froms, counts, done = runs[2], runs[3], 0
   local function refused(reply)
@@ -106,10 +125,7 @@ local function write_first(runs, lines, ids, values, entry, row)
     call('HDEL', prefix .. 'tasks', unpack(ids))
     return true
   end
-  if call('HSET', prefix .. 'tasks', unpack(values)) < #ids then
-    call('HDEL', prefix .. 'tasks', unpack(ids))
-    return false
-  end
+  if not store(ids, values) then return false end
   for run = 1, #lines do
     local first, count = froms[run], counts[run]
     local reply = count == 1 and redis.pcall('RPUSH', lines[run], ids[first])
