@@ -7,6 +7,8 @@ from tests.mutants.mutant import LUA, Guard, Mutant
 __all__ = ("GUARDS",)
 
 _TESTS = "tests/broker/redis/test_short_steps.py::"
+_COLLECTOR = "tests/broker/redis/test_collector.py::"
+_LINKER = "fairlead/broker/redis/linker.py"
 
 
 def _lua(name: str, protects: str, test: str, file: str, *edits: tuple[str, str]) -> Guard:
@@ -84,5 +86,17 @@ GUARDS: tuple[Guard, ...] = (
         "test_a_tenant_is_given_it_everywhere_although_the_server_is_started_again",
         "lib/settings",
         ("if not run or call('HGET', prefix .. 'meta', 'run') == run then", "if true then"),
+    ),
+    Guard(
+        "steps: collector",
+        "no call frees what many calls left behind",
+        _COLLECTOR + "test_no_call_frees_what_many_left_behind[valkey]",
+        (Mutant(_LINKER, (("if not collect then", "if true then"),)),),
+    ),
+    Guard(
+        "steps: collector behind errors",
+        "what calls leave behind that end with an error is freed as well",
+        _COLLECTOR + "test_calls_that_end_with_an_error_leave_nothing_behind",
+        (Mutant(_LINKER, (("      if before then free() end\n", ""),)),),
     ),
 )

@@ -8,11 +8,13 @@ import pytest
 import redis
 
 from fairlead.broker.redis import RedisBroker, linker
+from fairlead.model.errors import FairleadError
 from tests.support.long_way import copied_lua
 from tests.support.servers import Kind, binary, server
 from tests.support.store import Client, completed, submit
 
 BATCH = 100
+MOST = 500  # tasks in a call
 CALLS = 150
 LEAST = 0.4  # of all there is: one that frees so much has freed what many left behind
 WITHOUT = ("return collectgarbage end", "return not_there end")
@@ -47,6 +49,22 @@ async def test_no_call_frees_what_many_left_behind(kind: Kind) -> None:
     found = await heaps(kind)
     assert max(found) < 8.0
     assert most_freed(found) < LEAST
+
+
+async def test_calls_that_end_with_an_error_leave_nothing_behind() -> None:
+    with server("valkey") as running:
+        broker = RedisBroker(running.url, test_clock=True)
+        c = Client(broker)
+        await c.enqueue(submit("f" * 32))
+        with redis.Redis.from_url(running.url) as asked:
+            asked.delete("fl1:{0}:tasks")
+            asked.set("fl1:{0}:tasks", "no hash")
+            for call in range(2 * CALLS):
+                ids = [f"{call * MOST + n:032x}" for n in range(MOST)]
+                with pytest.raises(FairleadError):
+                    await c.enqueue(*(submit(id) for id in ids))
+                assert int(asked.info("memory")["used_memory_vm_functions"]) < 5e6
+        await broker.close()
 
 
 async def test_a_server_may_keep_its_collector_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:

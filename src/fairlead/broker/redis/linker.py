@@ -17,45 +17,52 @@ _OPENING = ["local KEYS, ARGV, VERB", "local begins, after, verbs = {}, {}, {}"]
 # A call keeps Lua's collector from its work, and does some of it in the end (decision 0070): left
 # to itself it frees in one call what many of them left behind. It takes as many steps as it would,
 # one for each KB, but an eighth of these once it frees; above 16 MB all of them, so that no kind of
-# garbage outruns it. ``collectgarbage`` is not there while a library is loaded.
+# garbage outruns it. What an error ended is caught up on by the next call of the library.
+# ``collectgarbage`` is not there while a library is loaded.
 _CLOSING = """\
-local collect
-function verbs.run(name)
-  local verb = verbs[name]
-  local function reply_to()
-    for i = 1, #begins do
-      local reply = begins[i]()
-      if reply then return reply end
-    end
-    local reply = verb()
-    for i = 1, #after do after[i]() end
-    return reply
-  end
-  return function(keys, args)
-    KEYS, ARGV, VERB = keys, args, name
-    if collect == nil then
-      local found, its = pcall(function() return collectgarbage end)
-      collect = found and its or false
-    end
-    if not collect then
-      local reply = reply_to()
+function verbs.answer(name, keys, args)
+  KEYS, ARGV, VERB = keys, args, name
+  for i = 1, #begins do
+    local reply = begins[i]()
+    if reply then
       KEYS, ARGV = nil, nil
       return reply
     end
-    collect('stop')
-    local before = collect('count')
-    local reply = reply_to()
-    KEYS, ARGV = nil, nil
+  end
+  local reply = verbs[name]()
+  for i = 1, #after do after[i]() end
+  KEYS, ARGV = nil, nil
+  return reply
+end
+;(function()
+  local collect, before
+  local function free()
     local full = collect('count')
     local left = full - before
+    before = nil
+    if left < 0 then left = 0 end
     local share = full < 16384 and left / 8 or left
     repeat
       collect('step', share)
       left = left - share
     until left < 8 or collect('count') < full
-    return reply
   end
-end"""
+  function verbs.run(name)
+    return function(keys, args)
+      if collect == nil then
+        local found, its = pcall(function() return collectgarbage end)
+        collect = found and its or false
+      end
+      if not collect then return verbs.answer(name, keys, args) end
+      if before then free() end
+      collect('stop')
+      before = collect('count')
+      local reply = verbs.answer(name, keys, args)
+      free()
+      return reply
+    end
+  end
+end)()"""
 
 
 class Part(msgspec.Struct):

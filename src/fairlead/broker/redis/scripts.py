@@ -178,7 +178,7 @@ class _Sources:
         """Return a verb as a script, which finds its arguments as globals."""
         flags = re.sub(r"[' ]", "", self._forms(script.name)[0 if script.reads else -1][1])
         first = [f"#!lua flags={flags}" if flags else "#!lua", "local keys, args = KEYS, ARGV"]
-        last = [f"return verbs.run('{script.name}')(keys, args)"]
+        last = [f"return verbs.answer('{script.name}', keys, args)"]
         return link(first, list(self.parts((script.name,)).values()), last)
 
     def _forms(self, verb: str) -> list[tuple[str, str]]:
