@@ -121,4 +121,11 @@ GUARDS: tuple[Guard, ...] = (
             ),
         ),
     ),
+    Guard(
+        "passed over at once",
+        "a call that put many tenants elsewhere finds out at once whether another is due",
+        "tests/broker/redis/test_due_at_once.py::"
+        "test_what_a_call_put_elsewhere_is_not_passed_over_one_by_one",
+        (lua("lib/sorted_index.lua", ("start + step, 2 * step", "start + step, step")),),
+    ),
 )

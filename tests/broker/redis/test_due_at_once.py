@@ -6,6 +6,7 @@ import random
 from collections import Counter
 
 import pytest
+import redis
 
 from fairlead.broker.redis import RedisBroker
 from tests.support.servers import Running
@@ -83,4 +84,18 @@ async def test_none_is_early(valkey: Running) -> None:
         await c.settle(*(completed(lease) for lease in leases), now=now)
     assert served == left.total()
     assert await broker.audit(now=DUE + 2) == []
+    await broker.close()
+
+
+async def test_what_a_call_put_elsewhere_is_not_passed_over_one_by_one(valkey: Running) -> None:
+    broker = RedisBroker(valkey.url, test_clock=True)
+    c = Client(broker)
+    await enqueue(c, 2_000)
+    await broker.promote(now=DUE - 1)
+    with redis.Redis.from_url(valkey.url) as server:
+        before = server.info("commandstats")["cmdstat_zrangebyscore"]["calls"]
+        promoted = await broker.promote(now=DUE + 1)
+        after = server.info("commandstats")["cmdstat_zrangebyscore"]["calls"]
+    assert promoted.count >= TENANTS, "all of them were looked at, and have another moment now"
+    assert after - before < TENANTS // 2
     await broker.close()

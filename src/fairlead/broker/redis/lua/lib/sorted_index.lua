@@ -83,19 +83,19 @@ end
 
 -- Up to `most` of the lowest {number, member}, none above `limit`.
 function firsts(index, most, limit)
-  local found, size, start, step = {}, 0, 0, most + index.gone
+  local found, size, start, step, rows, full = {}, 0, 0, most + index.gone, nil, nil
   repeat
-    local rows
     if limit then
       rows = call('ZRANGEBYSCORE', index.key, '-inf', limit, 'WITHSCORES', 'LIMIT', start, step)
     else
       rows = call('ZRANGE', index.key, start, start + step - 1, 'WITHSCORES')
     end
     for i = 1, #rows, 2 do
-      if index.over[rows[i]] == nil then size = size + 1 found[size] = { tonumber(rows[i + 1]), rows[i] } end
+      if index.over[rows[i]] == nil then size = size + 1 found[size] = { rows[i + 1] + 0, rows[i] } end
     end
-    start = start + step
-  until size >= most or #rows < 2 * step
+    full = #rows == 2 * step
+    start, step = start + step, 2 * step -- what was put elsewhere is passed over, and that may be all of them
+  until size >= most or not full
   sound[index.key] = true
   if index.low and (size < most or index.low <= found[most][1]) then return merged(index, found, most, limit) end
   for i = size, most + 1, -1 do found[i] = nil end
