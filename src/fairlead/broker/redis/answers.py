@@ -132,18 +132,22 @@ def _loans(ids: list[str], reply: Sequence[Any], token: int) -> list[Leased]:
     begin, between = STORED.size, SIZES.size
     notes = reply[1].split(RS) if reply[1] else repeat(b"1", len(ids))
     queue, tenant, level, cost, limiters, version, bits, _ = _NO_HEAD
-    last: bytes | None = None  # the head before, mostly that of the next one as well
+    # Head and sizes of the one before, mostly those of the next one as well.
+    last, last_size = b"", -1
+    start = middle = end = 0
     for id, stored, note in zip(ids, islice(reply, 2, None), notes, strict=True):
         at, _, size = open_stored(stored)
-        cut = begin + size
-        head = stored[begin:cut]
-        if head != last:
-            last, said = head, known.get(head) or parse_head(head)
-            queue, tenant, level, cost, limiters, version, bits, _ = said
-        body, trace = open_sizes(stored, cut)
-        start = cut + between
-        middle = start + body
-        end = middle + trace
+        if size != last_size or stored[begin:start] != last:
+            cut = begin + size
+            head = stored[begin:cut]
+            queue, tenant, level, cost, limiters, version, bits, _ = known.get(head) or parse_head(
+                head
+            )
+            body, trace = open_sizes(stored, cut)
+            start = cut + between
+            middle = start + body
+            end = middle + trace
+            last, last_size = stored[begin:start], size
         message = Message(
             id=id,
             queue=queue,
@@ -154,7 +158,7 @@ def _loans(ids: list[str], reply: Sequence[Any], token: int) -> list[Leased]:
             version=version,
             flags=bits,
             body=stored[start:middle],
-            trace=stored[middle:end] if trace else b"",
+            trace=stored[middle:end] if end > middle else b"",
             extra=read_extra(stored[end:]) if end < len(stored) else (),
         )
         if len(note) == 1:

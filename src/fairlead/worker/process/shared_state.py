@@ -20,7 +20,9 @@ _HEADER = 128  # bytes
 
 FREE, HELD, STARTED, CHARGED = range(4)
 _ROW = struct.Struct("<BBHIQ264s")  # state, in the spool, length of the id, task, token, id
-_TASK = struct.Struct("<I")
+_ROW_HEAD = struct.Struct("<BBHIQ")  # the same up to the id
+_TASK = 4  # where the task stands in a row
+_LONGEST = _ROW.size - _ROW_HEAD.size  # bytes of an id
 _SIZE = _ROW.size
 _NONE = -1
 
@@ -58,7 +60,10 @@ class SharedState:
         header = memoryview(self._memory)[:_HEADER]
         self._numbers = header.cast("q")
         self._times = header.cast("d")
+        self._tasks = memoryview(self._memory).cast("I")
         self._free = list(range(rows - 1, -1, -1))  # of the child only
+        # How the row that was taken last begins, and for which token and length of an id.
+        self._head, self._head_of = b"", (0, 0)
 
     @classmethod
     def made(cls, rows: int) -> SharedState:
@@ -71,6 +76,7 @@ class SharedState:
         """Let go of the memory."""
         self._numbers.release()
         self._times.release()
+        self._tasks.release()
         self._memory.close()
         os.close(self.fd)
 
@@ -80,8 +86,13 @@ class SharedState:
         """Show a task that was lent; the number of its row."""
         row = self._free.pop()
         name = id.encode()
+        like = len(name), token
+        if like != self._head_of:
+            name = name[:_LONGEST]  # the next row is another task's
+            self._head, self._head_of = _ROW_HEAD.pack(HELD, 0, len(name), 0, token), (len(name), token)
+        text = self._head + name
         place = _HEADER + row * _SIZE
-        _ROW.pack_into(self._memory, place, HELD, 0, len(name), 0, token, name)
+        self._memory[place : place + len(text)] = text
         return row
 
     def start(self, row: int, task: int, *, once: bool = False) -> None:
@@ -90,7 +101,7 @@ class SharedState:
         ``once``: the end of the process is, whoever caused it; it must not begin again.
         """
         place = _HEADER + row * _SIZE
-        _TASK.pack_into(self._memory, place + 4, task)
+        self._tasks[(place + _TASK) // self._tasks.itemsize] = task
         self._memory[place] = CHARGED if once else STARTED
 
     def charge(self, row: int) -> None:
