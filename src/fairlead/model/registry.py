@@ -75,6 +75,14 @@ class TaskSpec:
         return self._shape.takes_context
 
     @property
+    def scalars(self) -> list[type]:
+        """The types of its first parameters, as long as they are plain values.
+
+        Arguments of exactly these types, by position, need not be converted.
+        """
+        return self._shape.scalars
+
+    @property
     def parameters(self) -> list[tuple[inspect.Parameter, Any]]:
         """What callers may give, without the context, each with its type: None if it says none."""
         return self._shape.parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -79,8 +80,8 @@ class Router:
         self._timeout = timeout  # seconds, of tasks that say nothing of theirs
         self._plans: dict[str, Plan] = {}
 
-    def plain(self, lease: Leased) -> Plain | None:
-        """What an async handler needs that ran before and reads no results; else ask ``route``.
+    def plain(self, lease: Leased, quick: Collection[object]) -> Plain | None:
+        """What an async handler needs that is among these and reads no results; else ask ``route``.
 
         Encoded arguments are left to that as well.
         """
@@ -93,7 +94,9 @@ class Router:
             if plan is None or not plan.is_plain or body.depends_on:
                 return None
             spec = plan.spec
-            if body.task_version > spec.version or self._specs.get(body.task) is not spec:
+            if spec not in quick or body.task_version > plan.version:
+                return None
+            if self._specs.get(plan.name) is not spec:
                 return None
             args, kwargs = read_arguments(body.arguments)
         except UNREADABLE:
@@ -159,7 +162,8 @@ class Plan:
     def __init__(self, spec: TaskSpec, timeout: float | None) -> None:
         options = spec.options
         self.spec = spec
-        self.takes_context = spec.takes_context
+        self.name, self.version, self.handler = spec.name, spec.version, spec.handler
+        self.takes_context, self.scalars = spec.takes_context, spec.scalars
         self.is_plain = spec.is_async and spec.breaker is None and not spec.isolation
         said = options.timeout is not UNSET  # perhaps that there is none
         self.timeout = _seconds("timeout", options.timeout) if said else timeout

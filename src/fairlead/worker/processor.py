@@ -375,9 +375,9 @@ class Processor:
         self._woken = False
         self._wake.clear()
 
-    def attempt_over(self, kind: Kind) -> None:
-        """Begin what is held, and exchange: an attempt of a kind has freed its slot."""
-        self._capacity.ended(kind)
+    def attempts_over(self, kind: Kind, count: int) -> None:
+        """Begin what is held, and exchange: attempts of a kind have freed their slots."""
+        self._capacity.ended(kind, count)
         if self._inflight.held and not self.halting:
             self._fill()
         if not self._woken:

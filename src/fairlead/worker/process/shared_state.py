@@ -89,7 +89,10 @@ class SharedState:
         like = len(name), token
         if like != self._head_of:
             name = name[:_LONGEST]  # the next row is another task's
-            self._head, self._head_of = _ROW_HEAD.pack(HELD, 0, len(name), 0, token), (len(name), token)
+            self._head, self._head_of = (
+                _ROW_HEAD.pack(HELD, 0, len(name), 0, token),
+                (len(name), token),
+            )
         text = self._head + name
         place = _HEADER + row * _SIZE
         self._memory[place : place + len(text)] = text

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import types
 from collections import deque
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any, Protocol
 
@@ -62,6 +62,7 @@ class AsyncExecutor:
         self._ready: deque[Begins] = deque()
         self._awake: asyncio.Task[None] | None = None  # the lane that takes the next one
         self.quick: set[object] = set()  # handlers that did not wait for anything the last time
+        self.drained: Callable[[], None] = _nothing  # no more is ready, or others have a turn
 
     def submit(self, attempt: Begins) -> None:
         """Run it, but not before this returns."""
@@ -96,6 +97,7 @@ class AsyncExecutor:
                 assert self._awake is not None  # noqa: S101 - it is this one
                 begun[0].suspended(self._awake)
         finally:
+            self.drained()
             self._awake = None
             self._pass_on(None if begun is None else begun[0].handler)
         if begun is not None:
@@ -110,8 +112,12 @@ class AsyncExecutor:
     @types.coroutine
     def _begin(self, ready: deque[Begins]) -> Generator[None, None, _Begun | None]:
         """Run attempts until one of them waits; that one, or None if none is left."""
-        count = 0
-        while ready:
+        left, lane = _TURN, self._awake
+        while True:
+            if not ready:
+                self.drained()  # which may bring more
+                if not ready:
+                    return None
             next = ready.popleft()
             if next.over:
                 continue
@@ -124,12 +130,17 @@ class AsyncExecutor:
                     attempt.ended()
                 else:
                     return attempt, steps, waits
-            count += 1
-            if count % _TURN == 0:
+            left -= 1
+            if not left:
+                left = _TURN
+                self.drained()
                 yield
-            if self._awake is not None and self._awake.cancelling():
+            if lane is not None and lane.cancelling():
                 return None  # it has left a cancellation behind, which is not for the next
-        return None
+
+
+def _nothing() -> None:
+    """What is to be done where nobody said it."""
 
 
 def _task(lane: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
