@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, Protocol
 
 from fairlead.broker.requests import LeaseRef, Settled
@@ -105,20 +105,19 @@ class Inflight:
         """A wait under this number has begun: it may be handed a task until ``lent`` is called."""
         self._awaited = number
 
-    def lent(self, leases: Iterable[Leased], number: int) -> None:
+    def lent(self, leases: Sequence[Leased], number: int) -> None:
         """A call was answered: what it lent is ours from now on, though nothing has begun.
 
         Of a wait: it is over, and brings nothing else.
         """
         shared_state = self._shared_state
-        token: int | None = None  # of the loan before, mostly that of the next one as well
-        loans: dict[str, int | None] = {}
-        for lease in leases:
-            if lease.token != token:
-                token = lease.token
-                loans = self._lent.setdefault(token, {})
-            id = lease.message.id
-            loans[id] = None if shared_state is None else shared_state.take(id, token)
+        for token in sorted({lease.token for lease in leases}):  # one, as a rule
+            ids = [lease.message.id for lease in leases if lease.token == token]
+            loans = self._lent.setdefault(token, {})
+            if shared_state is None:
+                loans.update(dict.fromkeys(ids))
+            else:
+                loans.update(zip(ids, shared_state.take(ids, token), strict=True))
         self._answered = max(self._answered, number)
         if number == self._awaited:
             self._awaited = None
@@ -134,7 +133,8 @@ class Inflight:
         """Its handler is about to run: a crash is charged to it from now on."""
         shared_state, message = self._shared_state, lease.message
         if shared_state is not None:
-            row = self.row(message.id, lease.token)
+            loans = self._lent.get(lease.token)
+            row = None if loans is None else loans.get(message.id)
             if row is not None:
                 flags = message.flags
                 shared_state.start(row, task, once=flags != 0 and runs_once(flags))
@@ -149,26 +149,27 @@ class Inflight:
         if row is not None and self._shared_state is not None:
             self._shared_state.drop(row)
 
-    def answer(self, settlements: Iterable[Settlement], answers: Iterable[Settled]) -> None:
+    def answer(self, settlements: Sequence[Settlement], answers: Sequence[Settled]) -> None:
         """The broker has answered for these outcomes; some are to be sent again later."""
-        lent, left = self._lent, self._left
-        rows: list[int] = []
+        if "later" in answers:
+            both = zip(settlements, answers, strict=True)
+            settlements = [settlement for settlement, answer in both if answer != "later"]
+        lent, rows = self._lent, []
         token: int | None = None  # of the one before, mostly that of the next one as well
         loans: dict[str, int | None] = {}
-        for settlement, answer in zip(settlements, answers, strict=True):
-            if answer != "later":
-                if settlement.token != token:
-                    if token is not None and not loans:
-                        lent.pop(token, None)
-                    token = settlement.token
-                    loans = lent.get(token, {})
-                row = loans.pop(settlement.id, None)
-                if row is not None:
-                    rows.append(row)
-                if left:
-                    left.discard((settlement.id, token))
+        for settlement in settlements:
+            if settlement.token != token:
+                if token is not None and not loans:
+                    lent.pop(token, None)
+                token = settlement.token
+                loans = lent.get(token, {})
+            row = loans.pop(settlement.id, None)
+            if row is not None:
+                rows.append(row)
         if token is not None and not loans:
             lent.pop(token, None)
+        if self._left:
+            self._left.difference_update((each.id, each.token) for each in settlements)
         if rows and self._shared_state is not None:
             self._shared_state.drop(*rows)
 

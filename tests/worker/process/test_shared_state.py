@@ -60,7 +60,7 @@ def test_what_is_to_be_sent_again_stays_until_it_is_answered() -> None:
 def test_the_longest_id_fits() -> None:
     shared_state = SharedState.made(1)
     id = "t" * 128 + ":" + "i" * 128
-    shared_state.take(id, 2**63)
+    shared_state.take([id], 2**63)
     assert shared_state.lent() == [Row(id, 2**63, 0, False)]
     shared_state.close()
 
@@ -68,7 +68,7 @@ def test_the_longest_id_fits() -> None:
 def test_rows_are_used_again_and_never_run_out() -> None:
     shared_state = SharedState.made(2)
     for token in range(1, 100):
-        row = shared_state.take("x", token)
+        (row,) = shared_state.take(["x"], token)
         shared_state.start(row, 1)
         shared_state.drop(row)
     assert shared_state.lent() == []
@@ -82,8 +82,8 @@ def test_what_a_killed_process_wrote_can_be_read() -> None:
         "import os, signal, sys\n"
         "from fairlead.worker.process.shared_state import SharedState\n"
         "shared_state = SharedState(int(sys.argv[1]), 8)\n"
-        "shared_state.start(shared_state.take('ran', 1), 2)\n"
-        "shared_state.take('held', 1)\n"
+        "shared_state.start(shared_state.take(['ran'], 1)[0], 2)\n"
+        "shared_state.take(['held'], 1)\n"
         "shared_state.tick(0.5)\n"
         "shared_state.answer(0)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -99,7 +99,7 @@ def test_what_a_killed_process_wrote_can_be_read() -> None:
 def test_nobody_is_on_the_stack_of_a_child_that_has_not_said_so() -> None:
     shared_state = SharedState.made(1)
     assert shared_state.on_stack() is None
-    row = shared_state.take("held", 1)
+    (row,) = shared_state.take(["held"], 1)
     shared_state.answer(row)
     assert shared_state.on_stack() is None  # held: its handler cannot be on any stack
     shared_state.answer(None)

@@ -120,7 +120,8 @@ class RedisBroker(Session):
         fetch: Fetch | None = None,
         now: float | None = None,
     ) -> ExchangeReply:
-        checks.check_exchange(settlements, started, fetch)
+        checks.check_exchange_sizes(settlements, started, fetch)
+        ends = encode.ends(settlements)
         if self.is_closed:
             fetch = None
         held, self.alarm_held = self.alarm_held, False
@@ -128,7 +129,7 @@ class RedisBroker(Session):
         if taker is not None:  # this ends its offer, and passes its alarm on
             taker.leaves = True
             held, taker.alarm = held or taker.alarm is not None, None
-        args = encode.exchange_args(settlements, started, fetch, held_alarm=held)
+        args = encode.exchange_args(ends, started, fetch, held_alarm=held)
         try:
             reply = await self.numbered("exchange", call, now, args)
         except BaseException:

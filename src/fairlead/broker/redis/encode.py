@@ -7,11 +7,13 @@ as the work itself.
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import UNSET
 
+from fairlead.broker.checks import check_settlement
 from fairlead.broker.redis.decode import blob, encode_error
 from fairlead.broker.redis.layout import DIGITS, SIZES
 from fairlead.broker.redis.wire import Value
@@ -177,19 +179,19 @@ def firing_args(firings: Sequence[Firing], elsewhere: Mapping[str, str] = _NOWHE
 
 
 def exchange_args(
-    settlements: Sequence[Settlement],
+    ends: tuple[int, list[Value]],
     started: Sequence[LeaseRef],
     fetch: Fetch | None,
     *,
     held_alarm: bool,
 ) -> list[Value]:
-    """What follows incarnation and number."""
+    """What follows incarnation and number; ``ends`` are the settlements."""
     queues: tuple[str, ...] = ()
     wanted, start, lease = -1, 0, 0.0
     if fetch is not None:
         queues, wanted, lease = fetch.queues, fetch.max, fetch.lease
         start = wanted if fetch.start is None else fetch.start
-    runs, settled = _runs(settlements)
+    runs, settled = ends
     args: list[Value] = [wanted, start, lease, "1" if held_alarm else "0"]
     args += (len(queues), runs, len(started), *queues, *settled)
     for ref in started:
@@ -197,8 +199,8 @@ def exchange_args(
     return args
 
 
-def _runs(settlements: Sequence[Settlement]) -> tuple[int, list[Value]]:
-    """How many runs the settlements make, and the runs.
+def ends(settlements: Sequence[Settlement]) -> tuple[int, list[Value]]:
+    """How many runs the settlements make, and the runs. Raises for what no broker could store.
 
     Completed ones under one token, with nothing else to say but perhaps a result, share a run.
     """
@@ -206,9 +208,9 @@ def _runs(settlements: Sequence[Settlement]) -> tuple[int, list[Value]]:
     token: int | None = None  # of the run that is being written; None: of special ones
     runs, results, place = 0, False, 0
     times: list[float] = []
-    completed = State.COMPLETED
+    completed, infinite = State.COMPLETED, math.inf
     for item in settlements:
-        result = item.result
+        result, run_time = item.result, item.run_time
         if (
             item.to is not completed
             or item.error is not None
@@ -216,7 +218,10 @@ def _runs(settlements: Sequence[Settlement]) -> tuple[int, list[Value]]:
             or item.delay
             or item.reason
             or not item.burn
+            or not 0.0 <= run_time < infinite
+            or (result is not None and type(result) is not bytes)
         ):
+            check_settlement(item)
             if place == 0 or token is not None:
                 _end_run(args, place, times)
                 runs, token, place = runs + 1, None, len(args) + 1
@@ -231,7 +236,7 @@ def _runs(settlements: Sequence[Settlement]) -> tuple[int, list[Value]]:
         args.append(item.id)
         if result is not None:
             args.append(result)
-        times.append(item.run_time)
+        times.append(run_time)
     _end_run(args, place, times)
     return runs, args
 

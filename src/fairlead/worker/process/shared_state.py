@@ -11,6 +11,7 @@ import mmap
 import os
 import struct
 import tempfile
+from collections.abc import Sequence
 from typing import NamedTuple
 
 _TICKS, _ANSWERS, _ON_STACK, _SETTLED, _FENCED, _UNSENT, _ENDED, _ABANDONED = range(8)
@@ -62,8 +63,6 @@ class SharedState:
         self._times = header.cast("d")
         self._tasks = memoryview(self._memory).cast("I")
         self._free = list(range(rows - 1, -1, -1))  # of the child only
-        # How the row that was taken last begins, and for which token and length of an id.
-        self._head, self._head_of = b"", (0, 0)
 
     @classmethod
     def made(cls, rows: int) -> SharedState:
@@ -82,21 +81,22 @@ class SharedState:
 
     # -- the child writes ------------------------------------------------------------------------
 
-    def take(self, id: str, token: int) -> int:
-        """Show a task that was lent; the number of its row."""
-        row = self._free.pop()
-        name = id.encode()
-        like = len(name), token
-        if like != self._head_of:
-            name = name[:_LONGEST]  # the next row is another task's
-            self._head, self._head_of = (
-                _ROW_HEAD.pack(HELD, 0, len(name), 0, token),
-                (len(name), token),
-            )
-        text = self._head + name
-        place = _HEADER + row * _SIZE
-        self._memory[place : place + len(text)] = text
-        return row
+    def take(self, ids: Sequence[str], token: int) -> list[int]:
+        """Show tasks that were lent under a token; the numbers of their rows."""
+        memory, free = self._memory, self._free
+        rows = free[: -len(ids) - 1 : -1]
+        del free[len(free) - len(rows) :]
+        head, length = b"", -1  # of the row before: most ids have one length
+        for id, row in zip(ids, rows, strict=True):
+            name = id.encode()
+            if len(name) != length:
+                name = name[:_LONGEST]  # the next row is another task's
+                length = len(name)
+                head = _ROW_HEAD.pack(HELD, 0, length, 0, token)
+            text = head + name
+            place = _HEADER + row * _SIZE
+            memory[place : place + len(text)] = text
+        return rows
 
     def start(self, row: int, task: int, *, once: bool = False) -> None:
         """Its handler is about to begin: a crash may be charged to it from now on.

@@ -259,7 +259,7 @@ def _stepper(lights: LightAttempts) -> Generator[Any, Any, Any]:
     """
     context = yield
     while True:
-        attempt = cast(LightAttempt, lights.running)
+        attempt: Any = lights.running
         current.set(context)
         correlation_id.set(context.correlation_id)
         plan, args, kwargs = attempt.plan, attempt.args, attempt.kwargs
@@ -279,7 +279,7 @@ def _stepper(lights: LightAttempts) -> Generator[Any, Any, Any]:
             return value
         lights.returned = value
         # Nothing of a finished task is kept until the next one comes.
-        context = attempt = plan = args = kwargs = steps = value = None  # type: ignore[assignment]
+        context = attempt = plan = args = kwargs = steps = value = None
         context = yield _RETURNED
 
 
