@@ -117,7 +117,8 @@ class Inflight:
             if shared_state is None:
                 loans.update(dict.fromkeys(ids))
             else:
-                loans.update(zip(ids, shared_state.take(ids, token), strict=True))
+                for id, row in zip(ids, shared_state.take(ids, token), strict=True):
+                    loans[id] = row
         self._answered = max(self._answered, number)
         if number == self._awaited:
             self._awaited = None

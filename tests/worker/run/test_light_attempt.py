@@ -205,6 +205,35 @@ async def test_arguments_that_do_not_fit_are_rejected(rig: Rig) -> None:
         assert (record.error.type, record.reason) == ("InvalidArgument", "rejected")
 
 
+@pytest.mark.parametrize("named_at", [None, 0, 2], ids=repr)
+async def test_arguments_arrive_as_the_handler_wants_them(rig: Rig, named_at: int | None) -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    @rig.task()
+    async def work(number: int, share: float, text: str) -> None:
+        if number >= 0:
+            seen.append((number, share, type(share), text))
+
+    async with rig.worker() as worker:
+        for number in range(-LEARNS, 0):
+            await rig.finished(await rig.enqueue("work", number, 0.5, ""))
+        for number in range(4):  # a whole number is read as a share
+            if number == named_at:
+                id = await rig.enqueue("work", number, share=number, text="named")
+            else:
+                id = await rig.enqueue("work", number, number, "placed")
+            await rig.finished(id)
+        wrong = await rig.enqueue("work", 4, "half", "placed")
+        record = await rig.finished(wrong, State.DEAD)
+        assert record.error is not None
+        assert record.error.type == "InvalidArgument"
+        await rig.finished(await rig.enqueue("work", 5, 0.25, "placed"))
+        assert not worker.inflight
+    named = [number == named_at for number in range(4)]
+    expected = [(n, float(n), float, "named" if named[n] else "placed") for n in range(4)]
+    assert seen == [*expected, (5, 0.25, float, "placed")]
+
+
 async def test_a_type_whose_loader_ends_an_iteration_has_not_returned(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

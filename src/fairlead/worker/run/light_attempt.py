@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import Context as Variables
 from types import CoroutineType
 from typing import Any, ClassVar, cast
@@ -124,7 +124,7 @@ class LightAttempt(msgspec.Struct, eq=False):
     _lights: LightAttempts
     lease: Leased
     plan: Plan
-    args: list[Any]
+    args: Sequence[Any]
     kwargs: dict[str, Any]
     _timeout: float | None
     _keep: float | None
@@ -264,10 +264,10 @@ def _stepper(lights: LightAttempts) -> Generator[Any, Any, Any]:
         correlation_id.set(context.correlation_id)
         plan, args, kwargs = attempt.plan, attempt.args, attempt.kwargs
         try:
-            if kwargs or (args and list(map(type, args)) != plan.scalars):
-                args, kwargs = plan.spec.convert(args, kwargs)
+            if kwargs or (args.__class__ is list and list(map(type, args)) != plan.scalars):
+                args, kwargs = plan.spec.convert([*args], kwargs)
             if plan.takes_context:
-                args = [context, *args]
+                args = context, *args
             steps = plan.handler(*args, **kwargs) if kwargs else plan.handler(*args)
         except StopIteration as stop:  # of a handler that is no coroutine yet: it has not returned
             steps = _raised(stop)
