@@ -77,6 +77,7 @@ class Processor:
         self._waiter = WorkWaiter(
             broker, syncer, inflight,
             woken=self._wake, hurry=coalescer.hurry, handed=self._begin_handed,
+            learn=self._learn_handed, host=runner.host,
         )  # fmt: skip
         self._left = asyncio.Event()  # run() is over, or was never called
         self._left.set()
@@ -323,11 +324,13 @@ class Processor:
         self._sleep()
         return True
 
-    def _begin_handed(self, ask: Ask, leases: Sequence[Leased]) -> None:
+    def _begin_handed(self, leases: Sequence[Leased]) -> None:
         """Begin what was handed over while we waited."""
         self._take(leases)
-        self._learn(ask, ExchangeReply(now=0.0, leased=list(leases)))
         self._fill()
+
+    def _learn_handed(self, ask: Ask, leases: Sequence[Leased]) -> None:
+        self._learn(ask, ExchangeReply(now=0.0, leased=list(leases)))
 
     def _learn(self, ask: Ask, reply: ExchangeReply) -> None:
         """Tell the order of queues what each of them gave, and the capacity what kind it was."""

@@ -160,6 +160,10 @@ class Runner:
         else:
             self._inflight.add(begin(route, context, self._env))
 
+    async def host(self, begin: Callable[[], None]) -> None:
+        """Run async handlers that ``begin`` starts in the task that calls this, at once."""
+        await self._env.executor.host(begin)
+
     def turn_down(self, lease: Leased, outcome: Outcome) -> None:
         """Settle what no handler here can run: it is unroutable, or released."""
         settlement = settle(lease, outcome, _NO_POLICY, dice=self.dice())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -40,11 +40,15 @@ class WorkWaiter:
         *,
         woken: asyncio.Event,
         hurry: Callable[[], None],
-        handed: Callable[[Ask, Sequence[Leased]], None],
+        handed: Callable[[Sequence[Leased]], None],
+        learn: Callable[[Ask, Sequence[Leased]], None],
+        host: Callable[[Callable[[], None]], Awaitable[None]],
     ) -> None:
         """``woken`` is set when the worker has something to do; ``handed`` begins a task.
 
-        ``hurry`` sets it as well: there may be something to fetch, which does not wait.
+        ``hurry`` sets it as well: there may be something to fetch, which does not wait. ``learn``
+        hears of what was handed over once it has begun. ``host`` runs what a function begins in
+        the task that calls it.
         """
         self._broker = broker
         self._syncer = syncer
@@ -52,7 +56,10 @@ class WorkWaiter:
         self._woken = woken
         self._hurry = hurry
         self._handed = handed
-        self._taking: asyncio.Task[Taken] | None = None
+        self._learn = learn
+        self._host = host
+        self._task: asyncio.Task[None] | None = None  # that waits, and runs what was handed over
+        self._taking: asyncio.Future[Taken] | None = None  # the wait that is open
         self._is_left = False  # by its caller, who has something else to do
         self._found = False  # there may be something to fetch
         self._empty = 0  # wake-ups in a row that brought nothing
@@ -100,11 +107,13 @@ class WorkWaiter:
         call = self._syncer.wait_call()
         self._inflight.await_task(call.number)
         self._is_left = self._found = False
+        loop = asyncio.get_running_loop()
         take = self._broker.take(
             call, ask.queues, patience, self._wake, lease=lease, mail_for=mail_for
         )
-        self._taking = taking = asyncio.get_running_loop().create_task(take)
-        taking.add_done_callback(partial(self._taken, ask, call.number))
+        self._taking = taking = loop.create_future()
+        run = self._take(take, taking, ask, call.number)
+        self._task = loop.create_task(run, name="fairlead-lane")
         await self._woken.wait()
         if self._taking is taking:
             self._is_left = True
@@ -118,18 +127,48 @@ class WorkWaiter:
         self._found = True
         self._hurry()
 
-    def _taken(self, ask: Ask, number: int, taking: asyncio.Task[Taken]) -> None:
-        """A wait is over: begin what was handed over."""
+    async def _take(
+        self, take: Awaitable[Taken], taking: asyncio.Future[Taken], ask: Ask, number: int
+    ) -> None:
+        """Wait, and run what was handed over in this very task: its handler begins at once."""
+        try:
+            taken = await take
+        except GeneratorExit:  # thrown away with its loop
+            raise
+        except BaseException as error:
+            self._over((), number)
+            if not isinstance(error, Exception):
+                taking.cancel()
+                self._end_of(Taken())()
+                raise
+            taking.set_exception(error)
+            _ = taking.exception()  # perhaps nobody asks
+            self._end_of(Taken())()
+            return
+        self._over(taken.leased, number)
+        taking.set_result(taken)
+        if not taken.leased:
+            self._end_of(taken)()
+            return
+        # Whatever can wait follows in the next turn of the loop.
+        asyncio.get_running_loop().call_soon(self._go_on, ask, taken.leased, self._end_of(taken))
+        await self._host(partial(self._handed, taken.leased))
+
+    def _over(self, leases: Sequence[Leased], number: int) -> None:
+        """A wait is over, with what was handed over."""
         self._taking = None
-        failed = taking.cancelled() or taking.exception() is not None
-        taken = Taken() if failed else taking.result()
-        self._inflight.lent(taken.leased, number)
-        if taken.leased:
-            self._handed(ask, taken.leased)
+        self._inflight.lent(leases, number)
+
+    def _end_of(self, taken: Taken) -> Callable[[], None]:
+        """What the worker has to be told of a wait."""
         if taken.found and not self._found:
-            self._hurry()
-        elif taken.leased or not self._is_left:
-            self._woken.set()
+            return self._hurry
+        return self._woken.set if taken.leased or not self._is_left else _nothing
+
+    def _go_on(self, ask: Ask, leases: Sequence[Leased], tell: Callable[[], None]) -> None:
+        """What was handed over has begun."""
+        self._learn(ask, leases)
+        tell()
 
     async def _wait(self, ask: Ask, patience: float, mail_for: str) -> WaitEnd:
         """Wait without a number: nothing is handed over."""
@@ -176,3 +215,7 @@ def _silence(began: float, patience: float) -> WaitEnd:
     """What it means that nothing was found: a broker that is closed does not let us wait."""
     is_in_time = asyncio.get_running_loop().time() - began <= patience / 2
     return "found" if is_in_time else "timeout"
+
+
+def _nothing() -> None:
+    """There is nobody to be told."""

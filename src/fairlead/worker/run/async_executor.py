@@ -62,11 +62,12 @@ class AsyncExecutor:
         self._ready: deque[Begins] = deque()
         self._awake: asyncio.Task[None] | None = None  # the lane that takes the next one
         self.quick: set[object] = set()  # handlers that did not wait for anything the last time
+        self._hosts = False  # this lane is one that has waited for work, and takes any handler
         self.drained: Callable[[], None] = _nothing  # no more is ready, or others have a turn
 
     def submit(self, attempt: Begins) -> None:
         """Run it, but not before this returns."""
-        if attempt.handler in self.quick:
+        if attempt.handler in self.quick or (self._hosts and not self._ready):
             self.submit_quick(attempt)
         else:
             _ = _task(self._alone(attempt))  # the attempt keeps it, once it waits
@@ -77,12 +78,30 @@ class AsyncExecutor:
         if self._awake is None:
             self._awake = _task(self._lane())
 
+    async def host(self, begin: Callable[[], None]) -> None:
+        """Run what ``begin`` submits in this task, which is a lane from now on.
+
+        So what a task has waited for begins in the turn of the loop in which it came.
+        """
+        if self._awake is not None:  # that lane takes it
+            begin()
+            return
+        self._awake, self._hosts = asyncio.current_task(), True
+        try:
+            begin()
+        except BaseException:
+            self._awake = None
+            self._pass_on(None)
+            raise
+        finally:
+            self._hosts = False
+        await self._lane()
+
     async def _alone(self, attempt: Begins) -> None:
         if attempt.over:
             return
         begun = await self._begin(deque([attempt]))
         if begun is None:
-            self.quick.add(attempt.handler)
             return
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - this is a coroutine
@@ -128,6 +147,7 @@ class AsyncExecutor:
                     waits = attempt.variables.run(steps.send, None)
                 except StopIteration:
                     attempt.ended()
+                    self.quick.add(attempt.handler)
                 else:
                     return attempt, steps, waits
             left -= 1
