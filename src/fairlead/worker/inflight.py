@@ -111,8 +111,15 @@ class Inflight:
         Of a wait: it is over, and brings nothing else.
         """
         shared_state = self._shared_state
-        for token in sorted({lease.token for lease in leases}):  # one, as a rule
-            ids = [lease.message.id for lease in leases if lease.token == token]
+        token = 0
+        ids: list[str] = []
+        groups: list[tuple[int, list[str]]] = []  # by token: one, as a rule
+        for lease in leases:
+            if lease.token != token:
+                token, ids = lease.token, []
+                groups.append((token, ids))
+            ids.append(lease.message.id)
+        for token, ids in groups:
             loans = self._lent.setdefault(token, {})
             if shared_state is None:
                 loans.update(dict.fromkeys(ids))
