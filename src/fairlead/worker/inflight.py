@@ -222,8 +222,12 @@ class Inflight:
         if self.running.pop((lease.message.id, lease.token), None) is not None and kind != "loop":
             self.kinds[kind] -= 1
         if not self.running:
-            self._some.clear()
-            self._none.set()
+            self.emptied()
+
+    def emptied(self) -> None:
+        """Nothing is ``running`` any more; who minds the call of ``remove`` says so here."""
+        self._some.clear()
+        self._none.set()
 
     async def none(self) -> None:
         """Return as soon as there is no attempt."""

@@ -122,6 +122,7 @@ class Runner:
             syncer,
             over=over,
         )
+        self.executor = self._env.executor
         self.dice = dice
         self._endings: set[asyncio.Task[None]] = set()  # attempts whose lines are being sent
         # Attempts so far, by task. No Counter: each write to one is the call of a slow method.
@@ -159,10 +160,6 @@ class Runner:
             self._inflight.add(loading)
         else:
             self._inflight.add(begin(route, context, self._env))
-
-    async def host(self, begin: Callable[[], None]) -> None:
-        """Run async handlers that ``begin`` starts in the task that calls this, at once."""
-        await self._env.executor.host(begin)
 
     def turn_down(self, lease: Leased, outcome: Outcome) -> None:
         """Settle what no handler here can run: it is unroutable, or released."""

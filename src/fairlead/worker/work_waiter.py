@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Literal
 
 from fairlead.broker import Broker
@@ -13,6 +13,7 @@ from fairlead.model.errors import BrokerError
 from fairlead.model.message import Leased
 from fairlead.worker.capacity import Ask
 from fairlead.worker.inflight import Inflight
+from fairlead.worker.run.async_executor import AsyncExecutor
 from fairlead.worker.syncer import Syncer
 
 #: What ended a wait: there may be something to fetch, nothing came in time, a task was handed over
@@ -41,14 +42,14 @@ class WorkWaiter:
         woken: asyncio.Event,
         hurry: Callable[[], None],
         handed: Callable[[Sequence[Leased]], None],
-        learn: Callable[[Ask, Sequence[Leased]], None],
-        host: Callable[[Callable[[], None]], Awaitable[None]],
+        begun: Callable[[Ask, Sequence[Leased], Callable[[], None]], None],
+        executor: AsyncExecutor,
     ) -> None:
         """``woken`` is set when the worker has something to do; ``handed`` begins a task.
 
-        ``hurry`` sets it as well: there may be something to fetch, which does not wait. ``learn``
-        hears of what was handed over once it has begun. ``host`` runs what a function begins in
-        the task that calls it.
+        ``hurry`` sets it as well: there may be something to fetch, which does not wait. ``begun``
+        is called once it has begun, with what the worker is to be told. ``executor``
+        runs async handlers.
         """
         self._broker = broker
         self._syncer = syncer
@@ -56,8 +57,8 @@ class WorkWaiter:
         self._woken = woken
         self._hurry = hurry
         self._handed = handed
-        self._learn = learn
-        self._host = host
+        self._begun = begun
+        self._executor = executor
         self._task: asyncio.Task[None] | None = None  # that waits, and runs what was handed over
         self._taking: asyncio.Future[Taken] | None = None  # the wait that is open
         self._is_left = False  # by its caller, who has something else to do
@@ -137,22 +138,25 @@ class WorkWaiter:
             raise
         except BaseException as error:
             self._over((), number)
-            if not isinstance(error, Exception):
-                taking.cancel()
-                self._end_of(Taken())()
-                raise
-            taking.set_exception(error)
+            taking.set_exception(error if isinstance(error, Exception) else CancelledError())
             _ = taking.exception()  # perhaps nobody asks
             self._end_of(Taken())()
-            return
+            if isinstance(error, Exception):
+                return
+            raise
         self._over(taken.leased, number)
         taking.set_result(taken)
         if not taken.leased:
             self._end_of(taken)()
             return
-        # Whatever can wait follows in the next turn of the loop.
-        asyncio.get_running_loop().call_soon(self._go_on, ask, taken.leased, self._end_of(taken))
-        await self._host(partial(self._handed, taken.leased))
+        # All that can wait follows in the next turn of the loop.
+        asyncio.get_running_loop().call_soon(self._begun, ask, taken.leased, self._end_of(taken))
+        is_lane = self._executor.enter()
+        try:
+            self._handed(taken.leased)
+        finally:
+            if is_lane:
+                await self._executor.serve()
 
     def _over(self, leases: Sequence[Leased], number: int) -> None:
         """A wait is over, with what was handed over."""
@@ -164,11 +168,6 @@ class WorkWaiter:
         if taken.found and not self._found:
             return self._hurry
         return self._woken.set if taken.leased or not self._is_left else _nothing
-
-    def _go_on(self, ask: Ask, leases: Sequence[Leased], tell: Callable[[], None]) -> None:
-        """What was handed over has begun."""
-        self._learn(ask, leases)
-        tell()
 
     async def _wait(self, ask: Ask, patience: float, mail_for: str) -> WaitEnd:
         """Wait without a number: nothing is handed over."""

@@ -178,29 +178,31 @@ def firing_args(firings: Sequence[Firing], elsewhere: Mapping[str, str] = _NOWHE
     return args
 
 
+HOLDS_ALARM = 3  # where it stands in the arguments of an exchange
+
+
 def exchange_args(
-    ends: tuple[int, list[Value]],
-    started: Sequence[LeaseRef],
-    fetch: Fetch | None,
-    *,
-    held_alarm: bool,
+    settlements: Sequence[Settlement], started: Sequence[LeaseRef], fetch: Fetch | None
 ) -> list[Value]:
-    """What follows incarnation and number; ``ends`` are the settlements."""
+    """What follows incarnation and number, with no alarm held.
+
+    Raises for settlements that no broker could store.
+    """
     queues: tuple[str, ...] = ()
     wanted, start, lease = -1, 0, 0.0
     if fetch is not None:
         queues, wanted, lease = fetch.queues, fetch.max, fetch.lease
         start = wanted if fetch.start is None else fetch.start
-    runs, settled = ends
-    args: list[Value] = [wanted, start, lease, "1" if held_alarm else "0"]
+    runs, settled = _runs(settlements)
+    args: list[Value] = [wanted, start, lease, "0"]
     args += (len(queues), runs, len(started), *queues, *settled)
     for ref in started:
         args += (ref.id, ref.incarnation, ref.token)
     return args
 
 
-def ends(settlements: Sequence[Settlement]) -> tuple[int, list[Value]]:
-    """How many runs the settlements make, and the runs. Raises for what no broker could store.
+def _runs(settlements: Sequence[Settlement]) -> tuple[int, list[Value]]:
+    """How many runs the settlements make, and the runs.
 
     Completed ones under one token, with nothing else to say but perhaps a result, share a run.
     """

@@ -78,23 +78,20 @@ class AsyncExecutor:
         if self._awake is None:
             self._awake = _task(self._lane())
 
-    async def host(self, begin: Callable[[], None]) -> None:
-        """Run what ``begin`` submits in this task, which is a lane from now on.
+    def enter(self) -> bool:
+        """Make the running task the lane that takes what is submitted next; False if there is one.
 
-        So what a task has waited for begins in the turn of the loop in which it came.
+        It has waited for work, and takes any handler: so what came begins in the same turn of the
+        loop. ``serve`` must follow.
         """
-        if self._awake is not None:  # that lane takes it
-            begin()
-            return
+        if self._awake is not None:
+            return False
         self._awake, self._hosts = asyncio.current_task(), True
-        try:
-            begin()
-        except BaseException:
-            self._awake = None
-            self._pass_on(None)
-            raise
-        finally:
-            self._hosts = False
+        return True
+
+    async def serve(self) -> None:
+        """Run what was submitted since ``enter``, and be a lane as others are."""
+        self._hosts = False
         await self._lane()
 
     async def _alone(self, attempt: Begins) -> None:

@@ -201,7 +201,10 @@ class LightAttempt(msgspec.Struct, eq=False):
                 return self._full(context, (variables, began, _returned(value)))
         context._cancelled = context._over = True
         run_time = env.loop.time() - began
-        lights.inflight.remove(self)
+        inflight = lights.inflight
+        inflight.running.pop((message.id, lease.token), None)
+        if not inflight.running:
+            inflight.emptied()
         if lights.counters.on:
             lights.counters.attempted(message.queue, name, "completed", run_time)
         lights.settler.add(
