@@ -65,6 +65,25 @@ def test_the_longest_id_fits() -> None:
     shared_state.close()
 
 
+def test_an_id_that_is_too_long_leaves_the_next_row_alone() -> None:
+    shared_state = SharedState.made(2)
+    first, second = shared_state.take(["a", "b"], 1)
+    shared_state.drop(first)
+    shared_state.take(["x" * 300], 2)
+    assert shared_state.lent() == [Row("x" * 264, 2, 0, False), Row("b", 1, 0, False)]
+    assert second == 1
+    shared_state.close()
+
+
+def test_ids_of_several_lengths_are_shown_as_they_are() -> None:
+    shared_state = SharedState.made(4)
+    ids = ["a", "long", "b", "ö"]
+    rows = shared_state.take(ids, 9)
+    assert rows == [0, 1, 2, 3]
+    assert shared_state.lent() == [Row(id, 9, 0, False) for id in ids]
+    shared_state.close()
+
+
 def test_rows_are_used_again_and_never_run_out() -> None:
     shared_state = SharedState.made(2)
     for token in range(1, 100):

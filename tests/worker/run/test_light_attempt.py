@@ -331,6 +331,19 @@ async def test_one_may_be_told_to_stop_by_its_own_first_step(rig: Rig, waits: bo
     assert reached == []
 
 
+async def test_nothing_of_one_that_is_over_is_kept(rig: Rig) -> None:
+    @rig.task()
+    async def work(ctx: Context, number: int, text: str = "") -> str:
+        return text
+
+    async with learned(rig, "work") as worker:
+        await rig.finished(await rig.enqueue("work", 1, "what it was given"))
+        lights = worker.runner._lights
+        frame = lights.stepper.__self__.gi_frame  # type: ignore[attr-defined]
+        assert {name for name, value in frame.f_locals.items() if value is not None} == {"lights"}
+        assert (lights.running, lights.seen, lights.steps, lights.returned) == (None,) * 4
+
+
 async def test_a_lost_lease_settles_nothing(rig: Rig) -> None:
     workers: list[Worker] = []
 
