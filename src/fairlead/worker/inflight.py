@@ -111,21 +111,16 @@ class Inflight:
         Of a wait: it is over, and brings nothing else.
         """
         shared_state = self._shared_state
-        token = 0
-        ids: list[str] = []
-        groups: list[tuple[int, list[str]]] = []  # by token: one, as a rule
-        for lease in leases:
-            if lease.token != token:
-                token, ids = lease.token, []
-                groups.append((token, ids))
-            ids.append(lease.message.id)
-        for token, ids in groups:
+        left = leases
+        while left:
+            token = left[0].token  # that of all, as a rule
+            ids = [lease.message.id for lease in left if lease.token == token]
             loans = self._lent.setdefault(token, {})
             if shared_state is None:
                 loans.update(dict.fromkeys(ids))
             else:
-                for id, row in zip(ids, shared_state.take(ids, token), strict=True):
-                    loans[id] = row
+                loans.update(shared_state.take(ids, token))
+            left = [x for x in left if x.token != token] if len(ids) < len(left) else ()
         self._answered = max(self._answered, number)
         if number == self._awaited:
             self._awaited = None

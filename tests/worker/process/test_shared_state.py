@@ -67,11 +67,11 @@ def test_the_longest_id_fits() -> None:
 
 def test_an_id_that_is_too_long_leaves_the_next_row_alone() -> None:
     shared_state = SharedState.made(2)
-    first, second = shared_state.take(["a", "b"], 1)
-    shared_state.drop(first)
+    rows = shared_state.take(["a", "b"], 1)
+    shared_state.drop(rows["a"])
     shared_state.take(["x" * 300], 2)
     assert shared_state.lent() == [Row("x" * 264, 2, 0, False), Row("b", 1, 0, False)]
-    assert second == 1
+    assert rows == {"a": 0, "b": 1}
     shared_state.close()
 
 
@@ -79,7 +79,7 @@ def test_ids_of_several_lengths_are_shown_as_they_are() -> None:
     shared_state = SharedState.made(4)
     ids = ["a", "long", "b", "ö"]
     rows = shared_state.take(ids, 9)
-    assert rows == [0, 1, 2, 3]
+    assert list(rows.values()) == [0, 1, 2, 3]
     assert shared_state.lent() == [Row(id, 9, 0, False) for id in ids]
     shared_state.close()
 
@@ -87,7 +87,7 @@ def test_ids_of_several_lengths_are_shown_as_they_are() -> None:
 def test_rows_are_used_again_and_never_run_out() -> None:
     shared_state = SharedState.made(2)
     for token in range(1, 100):
-        (row,) = shared_state.take(["x"], token)
+        row = shared_state.take(["x"], token)["x"]
         shared_state.start(row, 1)
         shared_state.drop(row)
     assert shared_state.lent() == []
@@ -101,7 +101,7 @@ def test_what_a_killed_process_wrote_can_be_read() -> None:
         "import os, signal, sys\n"
         "from fairlead.worker.process.shared_state import SharedState\n"
         "shared_state = SharedState(int(sys.argv[1]), 8)\n"
-        "shared_state.start(shared_state.take(['ran'], 1)[0], 2)\n"
+        "shared_state.start(shared_state.take(['ran'], 1)['ran'], 2)\n"
         "shared_state.take(['held'], 1)\n"
         "shared_state.tick(0.5)\n"
         "shared_state.answer(0)\n"
@@ -118,7 +118,7 @@ def test_what_a_killed_process_wrote_can_be_read() -> None:
 def test_nobody_is_on_the_stack_of_a_child_that_has_not_said_so() -> None:
     shared_state = SharedState.made(1)
     assert shared_state.on_stack() is None
-    (row,) = shared_state.take(["held"], 1)
+    row = shared_state.take(["held"], 1)["held"]
     shared_state.answer(row)
     assert shared_state.on_stack() is None  # held: its handler cannot be on any stack
     shared_state.answer(None)

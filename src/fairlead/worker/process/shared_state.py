@@ -81,18 +81,18 @@ class SharedState:
 
     # -- the child writes ------------------------------------------------------------------------
 
-    def take(self, ids: Sequence[str], token: int) -> list[int]:
-        """Show tasks that were lent under a token; the numbers of their rows."""
+    def take(self, ids: Sequence[str], token: int) -> dict[str, int]:
+        """Show tasks that were lent under a token; the number of the row of each."""
         memory, free = self._memory, self._free
-        rows = free[: -len(ids) - 1 : -1]
-        del free[len(free) - len(rows) :]
+        rows: dict[str, int] = {}
         head, length = b"", -1  # of the row before: most ids have one length
-        for id, row in zip(ids, rows, strict=True):
+        for id in ids:
             name = id.encode()
             if len(name) != length:
                 name = name[:_LONGEST]  # the next row is another task's
                 length = len(name)
                 head = _ROW_HEAD.pack(HELD, 0, length, 0, token)
+            rows[id] = row = free.pop()
             text = head + name
             place = _HEADER + row * _SIZE
             memory[place : place + len(text)] = text
