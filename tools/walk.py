@@ -41,6 +41,7 @@ _WHOLE = {
     ("broker/redis/answers.py", "letters"),
     ("worker/run/light_attempt.py", "LightAttempt.run"),
 }
+_HELD_UP = 0.05  # seconds: until then the result was asked for
 _DEEPEST = 4  # levels of containers in which the task is looked for
 
 
@@ -178,8 +179,9 @@ def _parts(value: Any) -> Iterator[Any]:
 async def whole_walk(url: str, tries: int = 100) -> Walk:
     """Return the walk of a task that was handed to a waiting worker, and whose caller had to wait.
 
-    If a reply of the server comes a bit late, a task may be fetched instead, or has ended before
-    its result is asked for: then another one is sent.
+    A handed task has run before its caller could ask for its result, so the worker's exchange is
+    held up for a moment. If a reply of the server comes late all the same, a task may be fetched
+    instead: then another one is sent.
     """
     app = Fairlead(url)
     tracer = _Tracer()
@@ -189,12 +191,15 @@ async def whole_walk(url: str, tries: int = 100) -> Walk:
         tracer.handled = True
         return _RESULT if text else ""
 
-    async with app.worker():
+    async with app.worker() as worker:
+        line = worker.syncer._line  # of exchanges
         for _ in range(5):  # until all is loaded, and the handler is known to be quick
             await (await echo.aenqueue(_ARGUMENT)).aresult()
         for _ in range(tries):
             await asyncio.sleep(0.2)  # until the worker waits for work
             tracer = _Tracer()
+            await line.acquire()
+            asyncio.get_running_loop().call_later(_HELD_UP, line.release)
             sys.setprofile(tracer)
             try:
                 handle = await echo.aenqueue(_ARGUMENT)

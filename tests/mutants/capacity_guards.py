@@ -84,7 +84,7 @@ GUARDS: tuple[Guard, ...] = (
             Mutant(
                 _WORKER + "capacity.py",
                 (
-                    ("self.paces[kind].ended += 1", "self.paces['thread'].ended += 1"),
+                    ("self.paces[kind].ended += count", "self.paces['thread'].ended += count"),
                     ("return stale", "return []"),
                 ),
             ),

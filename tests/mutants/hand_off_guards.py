@@ -117,6 +117,20 @@ GUARDS: tuple[Guard, ...] = (
         ("        return min(self._answered, self._awaited - 1)", "        return self._awaited"),
     ),
     _python(
+        "hand-off: same turn",
+        "what is handed over begins in the task that waited for it",
+        _WORKER + "test_it_begins_in_the_task_that_waited_for_it[return]",
+        "worker/work_waiter",
+        ("        is_lane = self._executor.enter()\n", "        is_lane = False\n"),
+    ),
+    _python(
+        "hand-off: lane",
+        "what is handed over while a lane is under way takes its turn there",
+        _WORKER + "test_it_takes_its_turn_behind_a_lane_that_is_under_way",
+        "worker/run/async_executor",
+        ("        if self._awake is not None:\n            return False\n", ""),
+    ),
+    _python(
         "hand-off: rest",
         "a worker that rests is handed nothing",
         _WORKER + "test_a_worker_that_rests_is_handed_nothing",

@@ -128,6 +128,58 @@ async def test_it_is_handed_one_after_the_other_while_it_has_slots(rig: ServerRi
         assert fourth not in rig.handed
 
 
+@pytest.mark.parametrize("known_to", ["return", "wait"])
+async def test_it_begins_in_the_task_that_waited_for_it(rig: ServerRig, known_to: str) -> None:
+    """No task is made for it, whatever the handler did the last time; later ones get others."""
+    go, tasks = asyncio.Event(), []
+
+    @rig.task()
+    async def note(number: int) -> None:
+        tasks.append((asyncio.current_task(), asyncio.current_task() in waiting))
+        if number or known_to == "wait":
+            await asyncio.sleep(0)
+        if number:
+            await go.wait()
+
+    waiting: list[asyncio.Task[None] | None] = []
+    async with rig.worker(concurrency=5) as worker:
+        await known(rig, worker, "note", 0)
+        tasks.clear()
+        for number in (1, 2):
+            await rig.waits(worker)
+            waiting.append(worker.processor._waiter._task)
+            id = await rig.send("note", number)
+            await until(lambda: len(tasks) == number)  # noqa: B023 - it is awaited here
+            assert rig.handed[-1] == id
+        assert [of_the_wait for _, of_the_wait in tasks] == [True, True]
+        assert [task for task, _ in tasks] == waiting
+        assert len({task for task, _ in tasks}) == 2
+        assert len(worker.inflight) == 2
+        go.set()
+        await until(lambda: not worker.inflight)
+
+
+async def test_it_takes_its_turn_behind_a_lane_that_is_under_way(rig: ServerRig) -> None:
+    ran: list[int] = []
+
+    @rig.task()
+    async def note(number: int) -> None:
+        ran.append(number)
+
+    async with rig.worker() as worker:
+        await known(rig, worker, "note", 0)
+        executor = worker.runner.executor
+        executor._awake = asyncio.current_task()  # as if it were to run in a moment
+        id = await rig.send("note", 1)
+        await until(lambda: rig.handed == [id])
+        await until(lambda: bool(executor._ready))
+        assert ran == [0]
+        executor._awake = None
+        executor._pass_on(None)
+        await ended(rig, id)
+        assert ran == [0, 1]
+
+
 async def test_a_worker_that_rests_is_handed_nothing(rig: ServerRig) -> None:
     @rig.task()
     async def note() -> None: ...

@@ -121,15 +121,7 @@ def check_exchange(
     settlements: Sequence[Settlement], started: Sequence[LeaseRef], fetch: Fetch | None
 ) -> None:
     """Refuse a call that breaks the rules of the verb."""
-    for what, batch in (("settlements", settlements), ("started", started)):
-        if len(batch) > MAX_EXCHANGE:
-            raise TooLarge(what, len(batch), MAX_EXCHANGE, "tasks")
-    if fetch is not None:
-        if not 0 <= fetch.max <= MAX_EXCHANGE:
-            raise InvalidOption("fetch.max", fetch.max, f"from 0 to {MAX_EXCHANGE}")
-        if fetch.start is not None and not 0 <= fetch.start <= MAX_EXCHANGE:
-            raise InvalidOption("fetch.start", fetch.start, f"from 0 to {MAX_EXCHANGE}")
-        check_lease("fetch.lease", fetch.lease)
+    check_exchange_sizes(settlements, started, fetch)
     for settlement in settlements:
         # Nearly all end like this; a call for each would cost more than the look.
         if (
@@ -143,7 +135,23 @@ def check_exchange(
             check_settlement(settlement)
 
 
+def check_exchange_sizes(
+    settlements: Sequence[Settlement], started: Sequence[LeaseRef], fetch: Fetch | None
+) -> None:
+    """The same, but for what each of the settlements is: that is seen where they are encoded."""
+    for what, batch in (("settlements", settlements), ("started", started)):
+        if len(batch) > MAX_EXCHANGE:
+            raise TooLarge(what, len(batch), MAX_EXCHANGE, "tasks")
+    if fetch is not None:
+        if not 0 <= fetch.max <= MAX_EXCHANGE:
+            raise InvalidOption("fetch.max", fetch.max, f"from 0 to {MAX_EXCHANGE}")
+        if fetch.start is not None and not 0 <= fetch.start <= MAX_EXCHANGE:
+            raise InvalidOption("fetch.start", fetch.start, f"from 0 to {MAX_EXCHANGE}")
+        check_lease("fetch.lease", fetch.lease)
+
+
 def check_settlement(settlement: Settlement) -> None:
+    """Refuse a settlement that no broker could store."""
     # One look at what is nearly always right; written so that NaN fails as well.
     if not (
         settlement.to in _AFTER_RUNNING

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -130,6 +130,15 @@ def _output(code: int, data: memoryview) -> Output:
 
 #: ``unpack_arguments`` for those who mind its call: raises what msgspec does.
 read_arguments = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]], ext_hook=_output).decode
+
+
+def reader_of(kinds: Sequence[type]) -> Callable[[bytes], tuple[tuple[Any, ...], dict[str, Any]]]:
+    """``read_arguments`` for those that are plain values of these types, in this order.
+
+    Raises ``msgspec.ValidationError`` for others; what it returns by position fits as it is.
+    """
+    positions: Any = tuple[tuple(kinds)] if kinds else tuple[()]  # type: ignore[misc]
+    return msgspec.msgpack.Decoder(tuple[positions, dict[str, Any]], ext_hook=_output).decode
 
 
 def unpack_arguments(data: bytes, codecs: Codecs | None = None) -> tuple[list[Any], dict[str, Any]]:

@@ -75,6 +75,20 @@ class TaskSpec:
         return self._shape.takes_context
 
     @property
+    def scalars(self) -> list[type]:
+        """The types of its first parameters, as long as they are plain values.
+
+        Arguments of exactly these types, by position, need not be converted.
+        """
+        return self._shape.scalars
+
+    @property
+    def takes_only_scalars(self) -> bool:
+        """Whether these are all that it takes, and none may be left out."""
+        shape = self._shape
+        return shape.least == shape.most == len(shape.scalars) and not (shape.rest or shape.extra)
+
+    @property
     def parameters(self) -> list[tuple[inspect.Parameter, Any]]:
         """What callers may give, without the context, each with its type: None if it says none."""
         return self._shape.parameters

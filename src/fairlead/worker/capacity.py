@@ -98,9 +98,9 @@ class Capacity:
         """Whether a slot is all that an attempt needs which never crashed."""
         return self._only == "loop"
 
-    def ended(self, kind: Kind) -> None:
-        """An attempt of this kind is over."""
-        self.paces[kind].ended += 1
+    def ended(self, kind: Kind, count: int) -> None:
+        """Some attempts of this kind are over."""
+        self.paces[kind].ended += count
 
     def kind(self, lease: Leased) -> Kind:
         """What an attempt needs; a slot alone if no handler here knows the task."""

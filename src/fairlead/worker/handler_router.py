@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
-from fairlead.model.argument_packing import read_arguments, unpack_arguments
+from fairlead.model.argument_packing import read_arguments, reader_of, unpack_arguments
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.codecs import CodecError, Codecs
 from fairlead.model.errors import UnknownTask
@@ -64,7 +65,7 @@ class Assignment:
 
 #: What it takes to run an attempt of a plain task: the plan, positional and keyword arguments
 #: (plain data still), the time limit, and how long it is kept.
-Plain = tuple["Plan", list[Any], dict[str, Any], float | None, float | None]
+Plain = tuple["Plan", Sequence[Any], dict[str, Any], float | None, float | None]
 
 
 class Router:
@@ -79,8 +80,8 @@ class Router:
         self._timeout = timeout  # seconds, of tasks that say nothing of theirs
         self._plans: dict[str, Plan] = {}
 
-    def plain(self, lease: Leased) -> Plain | None:
-        """What an async handler needs that ran before and reads no results; else ask ``route``.
+    def plain(self, lease: Leased, quick: Collection[object]) -> Plain | None:
+        """What an async handler needs that is among these and reads no results; else ask ``route``.
 
         Encoded arguments are left to that as well.
         """
@@ -93,9 +94,15 @@ class Router:
             if plan is None or not plan.is_plain or body.depends_on:
                 return None
             spec = plan.spec
-            if body.task_version > spec.version or self._specs.get(body.task) is not spec:
+            if spec not in quick or body.task_version > plan.version:
                 return None
-            args, kwargs = read_arguments(body.arguments)
+            if self._specs.get(plan.name) is not spec:
+                return None
+            try:
+                args, kwargs = plan.read(body.arguments)
+            except msgspec.ValidationError:
+                plan.read = read_arguments  # its callers name them, or give others
+                args, kwargs = read_arguments(body.arguments)
         except UNREADABLE:
             return None
         timeout = plan.timeout if body.timeout is None else body.timeout
@@ -159,7 +166,13 @@ class Plan:
     def __init__(self, spec: TaskSpec, timeout: float | None) -> None:
         options = spec.options
         self.spec = spec
-        self.takes_context = spec.takes_context
+        self.name, self.version, self.handler = spec.name, spec.version, spec.handler
+        self.takes_context, self.scalars = spec.takes_context, spec.scalars
+        # How its arguments are read: a tuple of those by position is as it should be, a list is
+        # not looked at.
+        self.read: Callable[[bytes], tuple[Sequence[Any], dict[str, Any]]] = (
+            reader_of(spec.scalars) if spec.takes_only_scalars else read_arguments
+        )
         self.is_plain = spec.is_async and spec.breaker is None and not spec.isolation
         said = options.timeout is not UNSET  # perhaps that there is none
         self.timeout = _seconds("timeout", options.timeout) if said else timeout

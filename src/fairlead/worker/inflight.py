@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, Protocol
 
 from fairlead.broker.requests import LeaseRef, Settled
@@ -65,12 +65,14 @@ class Inflight:
         self._release = release
         self.incarnation = incarnation
         self.running: dict[tuple[str, int], Running] = {}
-        self.kinds: dict[Kind, int] = {"loop": 0, "thread": 0, "process": 0}  # of these
+        # Of these, those that need more than a slot.
+        self.kinds: dict[Kind, int] = {"loop": 0, "thread": 0, "process": 0}
         self._some, self._none = asyncio.Event(), asyncio.Event()
         self._none.set()
         self._shared_state = shared_state
         self._left: set[tuple[str, int]] = set()  # whose handlers go on, though told to stop
-        self._lent: dict[tuple[str, int], int | None] = {}  # and its row there
+        # By token, and then by id, with its row there: what one call lent shares a token.
+        self._lent: dict[int, dict[str, int | None]] = {}
         self._answered = 0
         self._awaited: int | None = None  # the number of a wait that may still bring a task
 
@@ -83,7 +85,9 @@ class Inflight:
     @property
     def room(self) -> int | None:
         """How many more rows the shared state has; None without one."""
-        return None if self._shared_state is None else self._shared_state.rows - len(self._lent)
+        if self._shared_state is None:
+            return None
+        return self._shared_state.rows - sum(map(len, self._lent.values()))
 
     @property
     def left(self) -> int:
@@ -101,15 +105,22 @@ class Inflight:
         """A wait under this number has begun: it may be handed a task until ``lent`` is called."""
         self._awaited = number
 
-    def lent(self, leases: Iterable[Leased], number: int) -> None:
+    def lent(self, leases: Sequence[Leased], number: int) -> None:
         """A call was answered: what it lent is ours from now on, though nothing has begun.
 
         Of a wait: it is over, and brings nothing else.
         """
-        lent, shared_state = self._lent, self._shared_state
-        for lease in leases:
-            id, token = lease.message.id, lease.token
-            lent[id, token] = None if shared_state is None else shared_state.take(id, token)
+        shared_state = self._shared_state
+        left = leases
+        while left:
+            token = left[0].token  # that of all, as a rule
+            ids = [lease.message.id for lease in left if lease.token == token]
+            loans = self._lent.setdefault(token, {})
+            if shared_state is None:
+                loans.update(dict.fromkeys(ids))
+            else:
+                loans.update(shared_state.take(ids, token))
+            left = [x for x in left if x.token != token] if len(ids) < len(left) else ()
         self._answered = max(self._answered, number)
         if number == self._awaited:
             self._awaited = None
@@ -119,34 +130,49 @@ class Inflight:
 
     def is_lent(self, id: str, token: int) -> bool:
         """Whether this loan is known here."""
-        return (id, token) in self._lent
+        return id in self._lent.get(token, ())
 
     def begun(self, lease: Leased, task: int) -> None:
         """Its handler is about to run: a crash is charged to it from now on."""
-        if self._shared_state is not None:
-            row = self.row(lease.message.id, lease.token)
+        shared_state, message = self._shared_state, lease.message
+        if shared_state is not None:
+            loans = self._lent.get(lease.token)
+            row = None if loans is None else loans.get(message.id)
             if row is not None:
-                self._shared_state.start(row, task, once=runs_once(lease.message.flags))
+                flags = message.flags
+                shared_state.start(row, task, once=flags != 0 and runs_once(flags))
 
     def over(self, id: str, token: int) -> None:
         """The broker has answered for its outcome, or it is lost: it is not ours any more."""
         self._left.discard((id, token))
-        row = self._lent.pop((id, token), None)
+        loans = self._lent.get(token, {})
+        row = loans.pop(id, None)
+        if not loans:
+            self._lent.pop(token, None)
         if row is not None and self._shared_state is not None:
             self._shared_state.drop(row)
 
-    def answer(self, settlements: Iterable[Settlement], answers: Iterable[Settled]) -> None:
+    def answer(self, settlements: Sequence[Settlement], answers: Sequence[Settled]) -> None:
         """The broker has answered for these outcomes; some are to be sent again later."""
-        lent, left = self._lent, self._left
-        rows: list[int] = []
-        for settlement, answer in zip(settlements, answers, strict=True):
-            if answer != "later":
-                key = settlement.id, settlement.token
-                row = lent.pop(key, None)
-                if row is not None:
-                    rows.append(row)
-                if left:
-                    left.discard(key)
+        if "later" in answers:
+            both = zip(settlements, answers, strict=True)
+            settlements = [settlement for settlement, answer in both if answer != "later"]
+        lent, rows = self._lent, []
+        token: int | None = None  # of the one before, mostly that of the next one as well
+        loans: dict[str, int | None] = {}
+        for settlement in settlements:
+            if settlement.token != token:
+                if token is not None and not loans:
+                    lent.pop(token, None)
+                token = settlement.token
+                loans = lent.get(token, {})
+            row = loans.pop(settlement.id, None)
+            if row is not None:
+                rows.append(row)
+        if token is not None and not loans:
+            lent.pop(token, None)
+        if self._left:
+            self._left.difference_update((each.id, each.token) for each in settlements)
         if rows and self._shared_state is not None:
             self._shared_state.drop(*rows)
 
@@ -171,27 +197,32 @@ class Inflight:
 
     def row(self, id: str, token: int) -> int | None:
         """Its row in the shared state."""
-        return self._lent.get((id, token))
+        loans = self._lent.get(token)
+        return None if loans is None else loans.get(id)
 
     def add(self, attempt: Running) -> None:
         """It takes a slot from now on."""
         if not self.running:
             self._some.set()
             self._none.clear()
-        lease = attempt.lease
+        lease, kind = attempt.lease, attempt.kind
         key = lease.message.id, lease.token
-        if key not in self.running:  # otherwise it takes the place of what read its results
-            self.kinds[attempt.kind] += 1
+        if kind != "loop" and key not in self.running:  # else it takes the place of what read
+            self.kinds[kind] += 1  # its results
         self.running[key] = attempt
 
     def remove(self, attempt: Running) -> None:
         """Its slot is free again."""
-        lease = attempt.lease
-        if self.running.pop((lease.message.id, lease.token), None) is not None:
-            self.kinds[attempt.kind] -= 1
+        lease, kind = attempt.lease, attempt.kind
+        if self.running.pop((lease.message.id, lease.token), None) is not None and kind != "loop":
+            self.kinds[kind] -= 1
         if not self.running:
-            self._some.clear()
-            self._none.set()
+            self.emptied()
+
+    def emptied(self) -> None:
+        """Nothing is ``running`` any more; who minds the call of ``remove`` says so here."""
+        self._some.clear()
+        self._none.set()
 
     async def none(self) -> None:
         """Return as soon as there is no attempt."""
@@ -231,7 +262,8 @@ class Inflight:
 
     def leases(self) -> list[LeaseRef]:
         """All that is on loan, also what is over and unsent, in the order in which it was lent."""
-        return [LeaseRef(id, self.incarnation, token) for id, token in self._lent]
+        who = self.incarnation
+        return [LeaseRef(id, who, token) for token, loans in self._lent.items() for id in loans]
 
     def _drop(self, id: str, token: int) -> Leased | None:
         """Of what is held, keep all but this; the lease, if it was held."""

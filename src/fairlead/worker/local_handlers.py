@@ -70,7 +70,7 @@ class LocalHandlers:
             patience=_PATIENCE,
             dice=generator.random,
             exceptions=exceptions,
-            over=lambda _kind: self._news.set(),
+            over=lambda _kind, _count: self._news.set(),
             services=AppServices(
                 enqueuer=_NoChildren(),
                 around=services.around,

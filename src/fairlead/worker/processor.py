@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 from typing import Literal
 
@@ -77,6 +77,7 @@ class Processor:
         self._waiter = WorkWaiter(
             broker, syncer, inflight,
             woken=self._wake, hurry=coalescer.hurry, handed=self._begin_handed,
+            begun=self._handed_has_begun, executor=runner.executor,
         )  # fmt: skip
         self._left = asyncio.Event()  # run() is over, or was never called
         self._left.set()
@@ -147,7 +148,7 @@ class Processor:
     def _take(self, leases: Sequence[Leased]) -> None:
         """Hold what was lent; what there are slots for begins as soon as the broker is busy."""
         self._inflight.held.extend(leases)
-        if self._halt.is_set() or self.resting or not self._kept:
+        if self.halting or self.resting or not self._kept:
             self.hand_back()  # nothing new begins once a stop was asked for
 
     def take_over(self, leases: Sequence[Leased]) -> None:
@@ -165,7 +166,8 @@ class Processor:
                 start(lease)
             else:
                 passed.append(lease)
-        held.extendleft(reversed(passed))
+        if passed:
+            held.extendleft(reversed(passed))
 
     def hand_back(self, queues: Collection[str] | None = None) -> None:
         """Give back what is held and has not begun: all of it, or that of some queues."""
@@ -323,11 +325,16 @@ class Processor:
         self._sleep()
         return True
 
-    def _begin_handed(self, ask: Ask, leases: Sequence[Leased]) -> None:
+    def _begin_handed(self, leases: Sequence[Leased]) -> None:
         """Begin what was handed over while we waited."""
         self._take(leases)
-        self._learn(ask, ExchangeReply(now=0.0, leased=list(leases)))
         self._fill()
+
+    def _handed_has_begun(
+        self, ask: Ask, leases: Sequence[Leased], tell: Callable[[], None]
+    ) -> None:
+        self._learn(ask, ExchangeReply(now=0.0, leased=list(leases)))
+        tell()
 
     def _learn(self, ask: Ask, reply: ExchangeReply) -> None:
         """Tell the order of queues what each of them gave, and the capacity what kind it was."""
@@ -375,9 +382,9 @@ class Processor:
         self._woken = False
         self._wake.clear()
 
-    def attempt_over(self, kind: Kind) -> None:
-        """Begin what is held, and exchange: an attempt of a kind has freed its slot."""
-        self._capacity.ended(kind)
+    def attempts_over(self, kind: Kind, count: int) -> None:
+        """Begin what is held, and exchange: attempts of a kind have freed their slots."""
+        self._capacity.ended(kind, count)
         if self._inflight.held and not self.halting:
             self._fill()
         if not self._woken:

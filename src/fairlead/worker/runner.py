@@ -76,14 +76,14 @@ class Runner:
         patience: float,
         dice: Callable[[], float],
         exceptions: deque[Raised],
-        over: Callable[[Kind], None],
+        over: Callable[[Kind, int], None],
         news: Callable[[], None] | None = None,
         refer: Callable[[Leased, Unroutable], bool] | None = None,
         alone: bool = False,
         leaves: bool = False,
         services: AppServices = NO_SERVICES,
     ) -> None:
-        """``over`` is called when an attempt of a kind is over.
+        """``over`` is called when attempts of a kind are over, with how many.
 
         ``news``: called on the loop when the broker should hear of something soon. ``refer``: asked
         what no handler here knows, whether somebody else sees to it. ``alone``: this is a slot
@@ -122,6 +122,7 @@ class Runner:
             syncer,
             over=over,
         )
+        self.executor = self._env.executor
         self.dice = dice
         self._endings: set[asyncio.Task[None]] = set()  # attempts whose lines are being sent
         # Attempts so far, by task. No Counter: each write to one is the call of a slow method.
@@ -132,7 +133,7 @@ class Runner:
         """Start an attempt; or settle what no handler here can run."""
         light = None if self._alone else self._lights.attempt(lease)
         if light is not None:
-            self.started[light.plan.spec.name] += 1
+            self.started[light.plan.name] += 1
             self._inflight.add(light)
             self._env.executor.submit_quick(light)
             return
@@ -279,7 +280,7 @@ class Runner:
         lease, name = attempt.lease, attempt.assignment.spec.name
         if attempt.left_behind:
             self._inflight.leave(lease, late=attempt.late)
-            self._over(attempt.kind)
+            self._over(attempt.kind, 1)
             return
         if self._services.counters.on and not self._alone:
             _count(self._services.counters, attempt, settlement)
@@ -302,7 +303,7 @@ class Runner:
         breaker = attempt.assignment.spec.breaker
         if breaker is not None and not self._alone:
             _tell_breaker(breaker, settlement)
-        self._over(attempt.kind)
+        self._over(attempt.kind, 1)
 
 
 def _log_failure(

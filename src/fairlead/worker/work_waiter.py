@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 from fairlead.broker import Broker
@@ -13,6 +13,7 @@ from fairlead.model.errors import BrokerError
 from fairlead.model.message import Leased
 from fairlead.worker.capacity import Ask
 from fairlead.worker.inflight import Inflight
+from fairlead.worker.run.async_executor import AsyncExecutor
 from fairlead.worker.syncer import Syncer
 
 #: What ended a wait: there may be something to fetch, nothing came in time, a task was handed over
@@ -40,11 +41,15 @@ class WorkWaiter:
         *,
         woken: asyncio.Event,
         hurry: Callable[[], None],
-        handed: Callable[[Ask, Sequence[Leased]], None],
+        handed: Callable[[Sequence[Leased]], None],
+        begun: Callable[[Ask, Sequence[Leased], Callable[[], None]], None],
+        executor: AsyncExecutor,
     ) -> None:
         """``woken`` is set when the worker has something to do; ``handed`` begins a task.
 
-        ``hurry`` sets it as well: there may be something to fetch, which does not wait.
+        ``hurry`` sets it as well: there may be something to fetch, which does not wait. ``begun``
+        is called once it has begun, with what the worker is to be told. ``executor``
+        runs async handlers.
         """
         self._broker = broker
         self._syncer = syncer
@@ -52,7 +57,10 @@ class WorkWaiter:
         self._woken = woken
         self._hurry = hurry
         self._handed = handed
-        self._taking: asyncio.Task[Taken] | None = None
+        self._begun = begun
+        self._executor = executor
+        self._task: asyncio.Task[None] | None = None  # that waits, and runs what was handed over
+        self._taking: asyncio.Future[Taken] | None = None  # the wait that is open
         self._is_left = False  # by its caller, who has something else to do
         self._found = False  # there may be something to fetch
         self._empty = 0  # wake-ups in a row that brought nothing
@@ -100,11 +108,13 @@ class WorkWaiter:
         call = self._syncer.wait_call()
         self._inflight.await_task(call.number)
         self._is_left = self._found = False
+        loop = asyncio.get_running_loop()
         take = self._broker.take(
             call, ask.queues, patience, self._wake, lease=lease, mail_for=mail_for
         )
-        self._taking = taking = asyncio.get_running_loop().create_task(take)
-        taking.add_done_callback(partial(self._taken, ask, call.number))
+        self._taking = taking = loop.create_future()
+        run = self._take(take, taking, ask, call.number)
+        self._task = loop.create_task(run, name="fairlead-lane")
         await self._woken.wait()
         if self._taking is taking:
             self._is_left = True
@@ -118,18 +128,46 @@ class WorkWaiter:
         self._found = True
         self._hurry()
 
-    def _taken(self, ask: Ask, number: int, taking: asyncio.Task[Taken]) -> None:
-        """A wait is over: begin what was handed over."""
+    async def _take(
+        self, take: Awaitable[Taken], taking: asyncio.Future[Taken], ask: Ask, number: int
+    ) -> None:
+        """Wait, and run what was handed over in this very task: its handler begins at once."""
+        try:
+            taken = await take
+        except GeneratorExit:  # thrown away with its loop
+            raise
+        except BaseException as error:
+            self._over((), number)
+            taking.set_exception(error if isinstance(error, Exception) else CancelledError())
+            _ = taking.exception()  # perhaps nobody asks
+            self._end_of(Taken())()
+            if isinstance(error, Exception):
+                return
+            raise
+        self._over(taken.leased, number)
+        taking.set_result(taken)
+        if not taken.leased:
+            self._end_of(taken)()
+            return
+        # All that can wait follows in the next turn of the loop.
+        asyncio.get_running_loop().call_soon(self._begun, ask, taken.leased, self._end_of(taken))
+        is_lane = self._executor.enter()
+        try:
+            self._handed(taken.leased)
+        finally:
+            if is_lane:
+                await self._executor.serve()
+
+    def _over(self, leases: Sequence[Leased], number: int) -> None:
+        """A wait is over, with what was handed over."""
         self._taking = None
-        failed = taking.cancelled() or taking.exception() is not None
-        taken = Taken() if failed else taking.result()
-        self._inflight.lent(taken.leased, number)
-        if taken.leased:
-            self._handed(ask, taken.leased)
+        self._inflight.lent(leases, number)
+
+    def _end_of(self, taken: Taken) -> Callable[[], None]:
+        """What the worker has to be told of a wait."""
         if taken.found and not self._found:
-            self._hurry()
-        elif taken.leased or not self._is_left:
-            self._woken.set()
+            return self._hurry
+        return self._woken.set if taken.leased or not self._is_left else _nothing
 
     async def _wait(self, ask: Ask, patience: float, mail_for: str) -> WaitEnd:
         """Wait without a number: nothing is handed over."""
@@ -176,3 +214,7 @@ def _silence(began: float, patience: float) -> WaitEnd:
     """What it means that nothing was found: a broker that is closed does not let us wait."""
     is_in_time = asyncio.get_running_loop().time() - began <= patience / 2
     return "found" if is_in_time else "timeout"
+
+
+def _nothing() -> None:
+    """There is nobody to be told."""

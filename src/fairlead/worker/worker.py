@@ -152,7 +152,7 @@ class Worker:
             patience=patience, dice=dice, services=services,
             alone=caller_id is not None, leaves=link is not None,
             exceptions=exceptions if exceptions is not None else deque(maxlen=_KEPT),
-            over=lambda kind: self.processor.attempt_over(kind),  # noqa: PLW0108
+            over=lambda kind, count: self.processor.attempts_over(kind, count),  # noqa: PLW0108
             news=coalescer.hurry, refer=self.referrer.take,
         )  # fmt: skip
         with contextlib.suppress(RuntimeError):  # otherwise when it begins

@@ -22,12 +22,12 @@ from tests.fallback.test_outcomes import WORKER, Scene, done
 
 def test_the_board_shows_which_outcomes_are_in_the_spool() -> None:
     shared_state = SharedState.made(2)
-    rows = [shared_state.take("a", 1), shared_state.take("b", 2)]
+    rows = [shared_state.take(["a"], 1)["a"], shared_state.take(["b"], 2)["b"]]
     shared_state.start(rows[0], 3, once=True)
     shared_state.spool(rows[0])
     assert shared_state.lent() == [Row("a", 1, 3, True, True, True), Row("b", 2, 0, False)]
     shared_state.drop(rows[0])
-    shared_state.take("c", 3)
+    shared_state.take(["c"], 3)
     assert [row.spooled for row in shared_state.lent()] == [False, False]
     shared_state.close()
 

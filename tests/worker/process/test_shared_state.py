@@ -60,15 +60,34 @@ def test_what_is_to_be_sent_again_stays_until_it_is_answered() -> None:
 def test_the_longest_id_fits() -> None:
     shared_state = SharedState.made(1)
     id = "t" * 128 + ":" + "i" * 128
-    shared_state.take(id, 2**63)
+    shared_state.take([id], 2**63)
     assert shared_state.lent() == [Row(id, 2**63, 0, False)]
+    shared_state.close()
+
+
+def test_an_id_that_is_too_long_leaves_the_next_row_alone() -> None:
+    shared_state = SharedState.made(2)
+    rows = shared_state.take(["a", "b"], 1)
+    shared_state.drop(rows["a"])
+    shared_state.take(["x" * 300], 2)
+    assert shared_state.lent() == [Row("x" * 264, 2, 0, False), Row("b", 1, 0, False)]
+    assert rows == {"a": 0, "b": 1}
+    shared_state.close()
+
+
+def test_ids_of_several_lengths_are_shown_as_they_are() -> None:
+    shared_state = SharedState.made(4)
+    ids = ["a", "long", "b", "ö"]
+    rows = shared_state.take(ids, 9)
+    assert list(rows.values()) == [0, 1, 2, 3]
+    assert shared_state.lent() == [Row(id, 9, 0, False) for id in ids]
     shared_state.close()
 
 
 def test_rows_are_used_again_and_never_run_out() -> None:
     shared_state = SharedState.made(2)
     for token in range(1, 100):
-        row = shared_state.take("x", token)
+        row = shared_state.take(["x"], token)["x"]
         shared_state.start(row, 1)
         shared_state.drop(row)
     assert shared_state.lent() == []
@@ -82,8 +101,8 @@ def test_what_a_killed_process_wrote_can_be_read() -> None:
         "import os, signal, sys\n"
         "from fairlead.worker.process.shared_state import SharedState\n"
         "shared_state = SharedState(int(sys.argv[1]), 8)\n"
-        "shared_state.start(shared_state.take('ran', 1), 2)\n"
-        "shared_state.take('held', 1)\n"
+        "shared_state.start(shared_state.take(['ran'], 1)['ran'], 2)\n"
+        "shared_state.take(['held'], 1)\n"
         "shared_state.tick(0.5)\n"
         "shared_state.answer(0)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -99,7 +118,7 @@ def test_what_a_killed_process_wrote_can_be_read() -> None:
 def test_nobody_is_on_the_stack_of_a_child_that_has_not_said_so() -> None:
     shared_state = SharedState.made(1)
     assert shared_state.on_stack() is None
-    row = shared_state.take("held", 1)
+    row = shared_state.take(["held"], 1)["held"]
     shared_state.answer(row)
     assert shared_state.on_stack() is None  # held: its handler cannot be on any stack
     shared_state.answer(None)

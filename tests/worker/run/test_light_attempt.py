@@ -205,6 +205,35 @@ async def test_arguments_that_do_not_fit_are_rejected(rig: Rig) -> None:
         assert (record.error.type, record.reason) == ("InvalidArgument", "rejected")
 
 
+@pytest.mark.parametrize("named_at", [None, 0, 2], ids=repr)
+async def test_arguments_arrive_as_the_handler_wants_them(rig: Rig, named_at: int | None) -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    @rig.task()
+    async def work(number: int, share: float, text: str) -> None:
+        if number >= 0:
+            seen.append((number, share, type(share), text))
+
+    async with rig.worker() as worker:
+        for number in range(-LEARNS, 0):
+            await rig.finished(await rig.enqueue("work", number, 0.5, ""))
+        for number in range(4):  # a whole number is read as a share
+            if number == named_at:
+                id = await rig.enqueue("work", number, share=number, text="named")
+            else:
+                id = await rig.enqueue("work", number, number, "placed")
+            await rig.finished(id)
+        wrong = await rig.enqueue("work", 4, "half", "placed")
+        record = await rig.finished(wrong, State.DEAD)
+        assert record.error is not None
+        assert record.error.type == "InvalidArgument"
+        await rig.finished(await rig.enqueue("work", 5, 0.25, "placed"))
+        assert not worker.inflight
+    named = [number == named_at for number in range(4)]
+    expected = [(n, float(n), float, "named" if named[n] else "placed") for n in range(4)]
+    assert seen == [*expected, (5, 0.25, float, "placed")]
+
+
 async def test_a_type_whose_loader_ends_an_iteration_has_not_returned(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,6 +329,19 @@ async def test_one_may_be_told_to_stop_by_its_own_first_step(rig: Rig, waits: bo
         id = await rig.enqueue("work", 1)
         await rig.finished(id, State.CANCELLED if waits else State.COMPLETED)
     assert reached == []
+
+
+async def test_nothing_of_one_that_is_over_is_kept(rig: Rig) -> None:
+    @rig.task()
+    async def work(ctx: Context, number: int, text: str = "") -> str:
+        return text
+
+    async with learned(rig, "work") as worker:
+        await rig.finished(await rig.enqueue("work", 1, "what it was given"))
+        lights = worker.runner._lights
+        frame = lights.stepper.__self__.gi_frame  # type: ignore[attr-defined]
+        assert {name for name, value in frame.f_locals.items() if value is not None} == {"lights"}
+        assert (lights.running, lights.seen, lights.steps, lights.returned) == (None,) * 4
 
 
 async def test_a_lost_lease_settles_nothing(rig: Rig) -> None:

@@ -6,7 +6,7 @@ as the work itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import islice, repeat
 from typing import Any, Literal, cast
@@ -107,12 +107,16 @@ def _receipt(id: str, text: bytes) -> Receipt:
 
 def exchange_reply(reply: Sequence[Any]) -> ExchangeReply:
     """The answers, and the loans with their messages."""
-    now, settles, starts, more, due, token, ids = reply[0].split(RS)
+    now, settles, starts, more, due, token, text = reply[0].split(RS)
+    ids = text.decode().split("\x1f") if text else []
+    notes = reply[1].split(RS) if reply[1] else repeat(b"1", len(ids))
     return ExchangeReply(
         now=float(now),
         settled=settled(settles),
         started=settled(starts),
-        leased=_loans(ids.decode().split("\x1f"), reply, int(token)) if ids else [],
+        leased=_loans(zip(ids, islice(reply, 2, None), notes, strict=True), int(token))
+        if ids
+        else [],
         more=more == b"1",
         due_in=float(due) if due else None,
     )
@@ -125,25 +129,28 @@ def settled(codes: bytes) -> list[Settled]:
     return [_SETTLED[code] for code in codes]
 
 
-def _loans(ids: list[str], reply: Sequence[Any], token: int) -> list[Leased]:
-    """The loans: their messages stand behind the answers and what is said of the loans."""
+def _loans(lent: Iterable[tuple[str, bytes, bytes]], token: int) -> list[Leased]:
+    """The loans: of each its id, what is stored of it, and what is said of the loan."""
     loans: list[Leased] = []
     known, open_stored, open_sizes = parsed_heads, STORED.unpack_from, SIZES.unpack_from
     begin, between = STORED.size, SIZES.size
-    notes = reply[1].split(RS) if reply[1] else repeat(b"1", len(ids))
     queue, tenant, level, cost, limiters, version, bits, _ = _NO_HEAD
-    last: bytes | None = None  # the head before, mostly that of the next one as well
-    for id, stored, note in zip(ids, islice(reply, 2, None), notes, strict=True):
+    # Head and sizes of the one before, mostly those of the next one as well.
+    last, last_size = b"", -1
+    start = middle = end = 0
+    for id, stored, note in lent:
         at, _, size = open_stored(stored)
-        cut = begin + size
-        head = stored[begin:cut]
-        if head != last:
-            last, said = head, known.get(head) or parse_head(head)
-            queue, tenant, level, cost, limiters, version, bits, _ = said
-        body, trace = open_sizes(stored, cut)
-        start = cut + between
-        middle = start + body
-        end = middle + trace
+        if size != last_size or stored[begin:start] != last:
+            cut = begin + size
+            head = stored[begin:cut]
+            queue, tenant, level, cost, limiters, version, bits, _ = known.get(head) or parse_head(
+                head
+            )
+            body, trace = open_sizes(stored, cut)
+            start = cut + between
+            middle = start + body
+            end = middle + trace
+            last, last_size = stored[begin:start], size
         message = Message(
             id=id,
             queue=queue,
@@ -154,7 +161,7 @@ def _loans(ids: list[str], reply: Sequence[Any], token: int) -> list[Leased]:
             version=version,
             flags=bits,
             body=stored[start:middle],
-            trace=stored[middle:end] if trace else b"",
+            trace=stored[middle:end] if end > middle else b"",
             extra=read_extra(stored[end:]) if end < len(stored) else (),
         )
         if len(note) == 1:
@@ -171,7 +178,7 @@ def _loans(ids: list[str], reply: Sequence[Any], token: int) -> list[Leased]:
 def handed(entry: bytes) -> tuple[int, Leased]:
     """A task that was handed over: the number of the wait that it is for, and the loan."""
     number, token, id, stored = entry.split(US, 3)
-    (loan,) = _loans([id.decode()], (b"", b"", stored), int(token))
+    (loan,) = _loans(((id.decode(), stored, b"1"),), int(token))
     return int(number), loan
 
 

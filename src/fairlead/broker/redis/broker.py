@@ -120,15 +120,17 @@ class RedisBroker(Session):
         fetch: Fetch | None = None,
         now: float | None = None,
     ) -> ExchangeReply:
-        checks.check_exchange(settlements, started, fetch)
+        checks.check_exchange_sizes(settlements, started, fetch)
         if self.is_closed:
             fetch = None
+        args = encode.exchange_args(settlements, started, fetch)
         held, self.alarm_held = self.alarm_held, False
         taker = self.takers.get(call.incarnation)
         if taker is not None:  # this ends its offer, and passes its alarm on
             taker.leaves = True
             held, taker.alarm = held or taker.alarm is not None, None
-        args = encode.exchange_args(settlements, started, fetch, held_alarm=held)
+        if held:
+            args[encode.HOLDS_ALARM] = "1"
         try:
             reply = await self.numbered("exchange", call, now, args)
         except BaseException:

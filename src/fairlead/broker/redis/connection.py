@@ -8,27 +8,24 @@ simply asked for again, by the rules of ``broker.repeats``, until the caller's t
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import math
 import os
-from asyncio import FIRST_COMPLETED
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from fairlead.broker.redis.address import Address
 from fairlead.broker.redis.discovery import Ask, Finder, finder_for
 from fairlead.broker.redis.functions import Functions
-from fairlead.broker.redis.link import Link, closed, connected_by, remedied
+from fairlead.broker.redis.link import Link, OnStray, closed, connected_by, hand_over, remedied
 from fairlead.broker.redis.scripts import Script
 from fairlead.broker.redis.server_errors import understand
-from fairlead.broker.redis.wire import ReplyError, Value, Wire, pack
+from fairlead.broker.redis.wire import ReplyError, Value, Wire, end_wait, pack
 from fairlead.broker.repeats import LIMIT, Limit, OtherConnection, Rounds
 from fairlead.model.errors import Ambiguous, BrokerError, Refused, Unreachable
 
 __all__ = ("FirstTry", "OnStray", "SERVER_EXTRA", "Server", "Value")
-
-OnStray = Callable[[Any], Awaitable[None] | None]
 
 #: A try that was made: over which connection, and a ``ReplyError``, or an ``Ambiguous``.
 FirstTry = tuple[Wire, Any]
@@ -246,15 +243,15 @@ class Server:
         link = self._enter()
         packed = pack(args if is_whole else (*args, seconds + SERVER_EXTRA))
         wire = await self._blocker(link)
-        future = wire.send(packed, link.loop.time())
+        over: asyncio.Future[None] = link.loop.create_future()
+        future = wire.send(packed, link.loop.time(), wait=over)
         self._blocked.add(wire)
+        ends = partial(end_wait, over)
+        timer = link.loop.call_later(seconds, ends)
+        if end is not None:
+            end.add_done_callback(ends)
         try:
-            # Unlike awaiting the future, this leaves it alone when the caller is cancelled.
-            if end is None:
-                await asyncio.wait((future,), timeout=seconds)
-            else:
-                either = (future, end)
-                await asyncio.wait(either, timeout=seconds, return_when=FIRST_COMPLETED)
+            await over
             if not future.done():
                 freed = self._chore(self._free(link, wire, future))
                 await asyncio.wait((freed,), timeout=_GRACE if end is None else None)
@@ -265,6 +262,10 @@ class Server:
             freed = self._chore(self._free(link, wire, future))
             freed.add_done_callback(lambda _: self._save(wire, future, on_stray))
             raise
+        finally:
+            timer.cancel()
+            if end is not None:
+                end.remove_done_callback(ends)
         self._release(wire)
         reply = future.result()
         if reply.__class__ is ReplyError:
@@ -311,7 +312,7 @@ class Server:
             return
         reply = future.result()
         if reply is not None and not isinstance(reply, ReplyError) and on_stray is not None:
-            _ = self._chore(_hand_over(on_stray, reply))
+            _ = self._chore(hand_over(on_stray, reply))
 
     def _opened(self, main: Wire) -> None:
         for wire in (*self._idle, *self._blocked):
@@ -389,12 +390,3 @@ class Server:
     def _tasks(self) -> list[asyncio.Task[Any]]:
         connecting = self._link.connecting if self._link is not None else None
         return [*self.chores, *([] if connecting is None else [connecting])]
-
-
-async def _hand_over(on_stray: OnStray, reply: Any) -> None:
-    try:
-        taken = on_stray(reply)
-        if inspect.isawaitable(taken):
-            await taken
-    except Exception as error:  # noqa: BLE001 - a chore has nobody to raise to
-        _log.warning("a late reply was lost", extra={"error": type(error).__name__})

@@ -7,11 +7,13 @@ as the work itself.
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import UNSET
 
+from fairlead.broker.checks import check_settlement
 from fairlead.broker.redis.decode import blob, encode_error
 from fairlead.broker.redis.layout import DIGITS, SIZES
 from fairlead.broker.redis.wire import Value
@@ -176,21 +178,23 @@ def firing_args(firings: Sequence[Firing], elsewhere: Mapping[str, str] = _NOWHE
     return args
 
 
+HOLDS_ALARM = 3  # where it stands in the arguments of an exchange
+
+
 def exchange_args(
-    settlements: Sequence[Settlement],
-    started: Sequence[LeaseRef],
-    fetch: Fetch | None,
-    *,
-    held_alarm: bool,
+    settlements: Sequence[Settlement], started: Sequence[LeaseRef], fetch: Fetch | None
 ) -> list[Value]:
-    """What follows incarnation and number."""
+    """What follows incarnation and number, with no alarm held.
+
+    Raises for settlements that no broker could store.
+    """
     queues: tuple[str, ...] = ()
     wanted, start, lease = -1, 0, 0.0
     if fetch is not None:
         queues, wanted, lease = fetch.queues, fetch.max, fetch.lease
         start = wanted if fetch.start is None else fetch.start
     runs, settled = _runs(settlements)
-    args: list[Value] = [wanted, start, lease, "1" if held_alarm else "0"]
+    args: list[Value] = [wanted, start, lease, "0"]
     args += (len(queues), runs, len(started), *queues, *settled)
     for ref in started:
         args += (ref.id, ref.incarnation, ref.token)
@@ -206,9 +210,9 @@ def _runs(settlements: Sequence[Settlement]) -> tuple[int, list[Value]]:
     token: int | None = None  # of the run that is being written; None: of special ones
     runs, results, place = 0, False, 0
     times: list[float] = []
-    completed = State.COMPLETED
+    completed, infinite = State.COMPLETED, math.inf
     for item in settlements:
-        result = item.result
+        result, run_time = item.result, item.run_time
         if (
             item.to is not completed
             or item.error is not None
@@ -216,7 +220,10 @@ def _runs(settlements: Sequence[Settlement]) -> tuple[int, list[Value]]:
             or item.delay
             or item.reason
             or not item.burn
+            or not 0.0 <= run_time < infinite
+            or (result is not None and type(result) is not bytes)
         ):
+            check_settlement(item)
             if place == 0 or token is not None:
                 _end_run(args, place, times)
                 runs, token, place = runs + 1, None, len(args) + 1
@@ -231,7 +238,7 @@ def _runs(settlements: Sequence[Settlement]) -> tuple[int, list[Value]]:
         args.append(item.id)
         if result is not None:
             args.append(result)
-        times.append(item.run_time)
+        times.append(run_time)
     _end_run(args, place, times)
     return runs, args
 

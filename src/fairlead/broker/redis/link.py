@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,6 +17,10 @@ from fairlead.broker.redis.server_errors import understand
 from fairlead.broker.redis.wire import ReplyError, Wire, open_wire
 from fairlead.broker.repeats import Rounds, pause
 from fairlead.model.errors import Ambiguous, BrokerError, Refused, Unreachable
+
+OnStray = Callable[[Any], Awaitable[None] | None]
+
+_log = logging.getLogger("fairlead.broker.redis.connection")
 
 
 class Link:
@@ -188,3 +194,13 @@ def closed() -> Unreachable:
     error = Unreachable("the connection was closed with close()")
     error.passes = False
     return error
+
+
+async def hand_over(on_stray: OnStray, reply: Any) -> None:
+    """Pass on a reply that nobody waits for any more."""
+    try:
+        taken = on_stray(reply)
+        if inspect.isawaitable(taken):
+            await taken
+    except Exception as error:  # noqa: BLE001 - a chore has nobody to raise to
+        _log.warning("a late reply was lost", extra={"error": type(error).__name__})

@@ -42,6 +42,28 @@ _CLOSEST = 0.01  # seconds between two looks at the clock
 pack: Callable[[tuple[Value, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
 
+class _Reply(asyncio.Future[Any]):
+    """A reply that ends a wait as it comes, and not two turns of the loop later."""
+
+    def __init__(self, wait: asyncio.Future[None]) -> None:
+        super().__init__(loop=wait.get_loop())
+        self._wait = wait
+
+    def set_result(self, result: Any) -> None:
+        super().set_result(result)
+        end_wait(self._wait)
+
+    def set_exception(self, exception: type | BaseException) -> None:
+        super().set_exception(exception)
+        end_wait(self._wait)
+
+
+def end_wait(wait: asyncio.Future[None], *_: object) -> None:
+    """End it, if nothing else has."""
+    if not wait.done():
+        wait.set_result(None)
+
+
 class Wire(asyncio.Protocol):
     """A connection that logs in first. Not for more than one loop; never reconnects."""
 
@@ -89,15 +111,22 @@ class Wire(asyncio.Protocol):
             each.cancel()  # nobody waits for them any more
         self.drop()
 
-    def send(self, packed: bytes, now: float, until: float = math.inf) -> asyncio.Future[Any]:
+    def send(
+        self,
+        packed: bytes,
+        now: float,
+        until: float = math.inf,
+        wait: asyncio.Future[None] | None = None,
+    ) -> asyncio.Future[Any]:
         """Write a command; its reply, which may be a ``ReplyError``, comes through the future.
 
+        It ends ``wait`` as well. Who waits there may be cancelled, and leaves the future as it is.
         Raises ``Unreachable`` when the connection is already known to be lost. A connection that
         is lost later fails the future with ``Ambiguous``, and so does the moment ``until``.
         """
         if self.lost:
             raise Unreachable(f"the connection to {self.place} was lost: {self.why}")
-        future = self._loop.create_future()
+        future = self._loop.create_future() if wait is None else _Reply(wait)
         size = len(packed)
         self._sent += size
         self._waiting.append((future, now, until, self._sent if size > _LARGE else 0))

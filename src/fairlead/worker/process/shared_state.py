@@ -11,6 +11,7 @@ import mmap
 import os
 import struct
 import tempfile
+from collections.abc import Sequence
 from typing import NamedTuple
 
 _TICKS, _ANSWERS, _ON_STACK, _SETTLED, _FENCED, _UNSENT, _ENDED, _ABANDONED = range(8)
@@ -20,7 +21,9 @@ _HEADER = 128  # bytes
 
 FREE, HELD, STARTED, CHARGED = range(4)
 _ROW = struct.Struct("<BBHIQ264s")  # state, in the spool, length of the id, task, token, id
-_TASK = struct.Struct("<I")
+_ROW_HEAD = struct.Struct("<BBHIQ")  # the same up to the id
+_TASK = 4  # where the task stands in a row
+_LONGEST = _ROW.size - _ROW_HEAD.size  # bytes of an id
 _SIZE = _ROW.size
 _NONE = -1
 
@@ -58,6 +61,7 @@ class SharedState:
         header = memoryview(self._memory)[:_HEADER]
         self._numbers = header.cast("q")
         self._times = header.cast("d")
+        self._tasks = memoryview(self._memory).cast("I")
         self._free = list(range(rows - 1, -1, -1))  # of the child only
 
     @classmethod
@@ -71,18 +75,28 @@ class SharedState:
         """Let go of the memory."""
         self._numbers.release()
         self._times.release()
+        self._tasks.release()
         self._memory.close()
         os.close(self.fd)
 
     # -- the child writes ------------------------------------------------------------------------
 
-    def take(self, id: str, token: int) -> int:
-        """Show a task that was lent; the number of its row."""
-        row = self._free.pop()
-        name = id.encode()
-        place = _HEADER + row * _SIZE
-        _ROW.pack_into(self._memory, place, HELD, 0, len(name), 0, token, name)
-        return row
+    def take(self, ids: Sequence[str], token: int) -> dict[str, int]:
+        """Show tasks that were lent under a token; the number of the row of each."""
+        memory, free = self._memory, self._free
+        rows: dict[str, int] = {}
+        head, length = b"", -1  # of the row before: most ids have one length
+        for id in ids:
+            name = id.encode()
+            if len(name) != length:
+                name = name[:_LONGEST]  # the next row is another task's
+                length = len(name)
+                head = _ROW_HEAD.pack(HELD, 0, length, 0, token)
+            rows[id] = row = free.pop()
+            text = head + name
+            place = _HEADER + row * _SIZE
+            memory[place : place + len(text)] = text
+        return rows
 
     def start(self, row: int, task: int, *, once: bool = False) -> None:
         """Its handler is about to begin: a crash may be charged to it from now on.
@@ -90,7 +104,7 @@ class SharedState:
         ``once``: the end of the process is, whoever caused it; it must not begin again.
         """
         place = _HEADER + row * _SIZE
-        _TASK.pack_into(self._memory, place + 4, task)
+        self._tasks[(place + _TASK) // self._tasks.itemsize] = task
         self._memory[place] = CHARGED if once else STARTED
 
     def charge(self, row: int) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import types
 from collections import deque
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any, Protocol
 
@@ -62,10 +62,12 @@ class AsyncExecutor:
         self._ready: deque[Begins] = deque()
         self._awake: asyncio.Task[None] | None = None  # the lane that takes the next one
         self.quick: set[object] = set()  # handlers that did not wait for anything the last time
+        self._hosts = False  # this lane is one that has waited for work, and takes any handler
+        self.drained: Callable[[], None] = _nothing  # no more is ready, or others have a turn
 
     def submit(self, attempt: Begins) -> None:
         """Run it, but not before this returns."""
-        if attempt.handler in self.quick:
+        if attempt.handler in self.quick or (self._hosts and not self._ready):
             self.submit_quick(attempt)
         else:
             _ = _task(self._alone(attempt))  # the attempt keeps it, once it waits
@@ -76,12 +78,27 @@ class AsyncExecutor:
         if self._awake is None:
             self._awake = _task(self._lane())
 
+    def enter(self) -> bool:
+        """Make the running task the lane that takes what is submitted next; False if there is one.
+
+        It has waited for work, and takes any handler: so what came begins in the same turn of the
+        loop. ``serve`` must follow.
+        """
+        if self._awake is not None:
+            return False
+        self._awake, self._hosts = asyncio.current_task(), True
+        return True
+
+    async def serve(self) -> None:
+        """Run what was submitted since ``enter``, and be a lane as others are."""
+        self._hosts = False
+        await self._lane()
+
     async def _alone(self, attempt: Begins) -> None:
         if attempt.over:
             return
         begun = await self._begin(deque([attempt]))
         if begun is None:
-            self.quick.add(attempt.handler)
             return
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - this is a coroutine
@@ -96,6 +113,7 @@ class AsyncExecutor:
                 assert self._awake is not None  # noqa: S101 - it is this one
                 begun[0].suspended(self._awake)
         finally:
+            self.drained()
             self._awake = None
             self._pass_on(None if begun is None else begun[0].handler)
         if begun is not None:
@@ -110,8 +128,12 @@ class AsyncExecutor:
     @types.coroutine
     def _begin(self, ready: deque[Begins]) -> Generator[None, None, _Begun | None]:
         """Run attempts until one of them waits; that one, or None if none is left."""
-        count = 0
-        while ready:
+        left, lane = _TURN, self._awake
+        while True:
+            if not ready:
+                self.drained()  # which may bring more
+                if not ready:
+                    return None
             next = ready.popleft()
             if next.over:
                 continue
@@ -122,14 +144,20 @@ class AsyncExecutor:
                     waits = attempt.variables.run(steps.send, None)
                 except StopIteration:
                     attempt.ended()
+                    self.quick.add(attempt.handler)
                 else:
                     return attempt, steps, waits
-            count += 1
-            if count % _TURN == 0:
+            left -= 1
+            if not left:
+                left = _TURN
+                self.drained()
                 yield
-            if self._awake is not None and self._awake.cancelling():
+            if lane is not None and lane.cancelling():
                 return None  # it has left a cancellation behind, which is not for the next
-        return None
+
+
+def _nothing() -> None:
+    """What is to be done where nobody said it."""
 
 
 def _task(lane: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -9,7 +9,8 @@ waits after all, raises, asked for a cleanup, was told to stop) it becomes a ful
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Generator
+import types
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import Context as Variables
 from types import CoroutineType
 from typing import Any, ClassVar, cast
@@ -31,6 +32,9 @@ from fairlead.worker.run.executors import LoopAttempt
 from fairlead.worker.run.progress_writer import Writes
 
 _NO_TRACE = Trace(correlation_id="")
+_NO_HEADERS = _NO_TRACE.headers
+_TOLD = 16  # attempts that may be over before the worker is told, which begins others then
+_RETURNED = object()  # what a stepper yields for a handler that did not wait
 # How a context is made: in Python 3.11 to call its class takes twice as long as these two together.
 _new, _fill = object.__new__, Context.__init__
 
@@ -47,38 +51,52 @@ class LightAttempts:
         services: AppServices,
         settler: Settler,
         *,
-        over: Callable[[Kind], None],
+        over: Callable[[Kind, int], None],
     ) -> None:
-        """``over`` is called when an attempt is over."""
+        """``over`` is called when some attempts are over, with how many."""
         self.env = env
         self.router = router
         self.inflight = inflight
         self.numbers: dict[str, int] = {}  # of tasks, in the shared state
         self.codecs = services.codecs
-        self._writer = writer
-        self._services = services
-        self._settler = settler
+        self.writer = writer
+        self.services = services
+        self.counters = services.counters
+        self.settler = settler
+        # One of them is in its first step at a time, as there is one lane that runs them. These are
+        # of that one: who it is, what it sees, its coroutine, and what that has returned.
+        self.running: LightAttempt | None = None
+        self.seen: Context | None = None
+        self.steps: Coroutine[Any, Any, Any] | None = None
+        self.returned: Any = None
         self._over = over
+        self.ended = 0  # attempts since the worker was last told
+        self.stepper = _begun(self)
+        env.executor.drained = self.tell
 
     def attempt(self, lease: Leased) -> LightAttempt | None:
         """A light attempt, if the handler is not expected to wait, and nothing is around it."""
         env = self.env
-        if not env.executor.quick or env.around or self._services.log_tasks or lease.crashes:
+        quick = env.executor.quick
+        if not quick or env.around or self.services.log_tasks or lease.crashes:
             return None
-        found = self.router.plain(lease)
-        if found is None or found[0].spec not in env.executor.quick:
+        found = self.router.plain(lease, quick)
+        if found is None:
             return None
-        return LightAttempt(self, lease, *found)
+        plan, args, kwargs, timeout, keep = found
+        return LightAttempt(self, lease, plan, args, kwargs, timeout, keep)
 
-    def settle(self, attempt: LightAttempt, settlement: Settlement) -> None:
-        """Take what follows from an attempt that returned, and free its slot."""
-        self.inflight.remove(attempt)
-        counters = self._services.counters
-        if counters.on:
-            queue = attempt.lease.message.queue
-            counters.attempted(queue, attempt.task, "completed", settlement.run_time)
-        self._settler.add(settlement)
-        self._over("loop")
+    def leave(self) -> Stepper:
+        """The one in its first step goes on elsewhere, with its stepper; another takes the next."""
+        stepper, self.stepper = self.stepper, _begun(self)
+        self.running = self.seen = self.steps = None
+        return stepper
+
+    def tell(self) -> None:
+        """Tell the worker of attempts that are over, whose slots are free."""
+        ended, self.ended = self.ended, 0
+        if ended:
+            self._over("loop", ended)
 
     def context(self, lease: Leased, task: str) -> Context:
         """What the handler sees of the attempt."""
@@ -92,8 +110,8 @@ class LightAttempts:
         correlation = trace.correlation_id or message.id
         context = _new(Context)
         _fill(
-            context, lease, task, self._writer, self.env.loop, correlation, trace.headers,
-            self._services,
+            context, lease, task, self.writer, self.env.loop, correlation, trace.headers,
+            self.services,
         )  # fmt: skip
         return context
 
@@ -106,15 +124,12 @@ class LightAttempt(msgspec.Struct, eq=False):
     _lights: LightAttempts
     lease: Leased
     plan: Plan
-    _args: list[Any]
-    _kwargs: dict[str, Any]
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
     _timeout: float | None
     _keep: float | None
     over: bool = False  # a full attempt has taken its place
-    _context: Context | None = None  # since its handler has begun
-    _steps: Coroutine[Any, Any, Any] | None = None
     _why: Stop | None = None
-    _began: float = 0.0
 
     @property
     def handler(self) -> object:
@@ -124,102 +139,160 @@ class LightAttempt(msgspec.Struct, eq=False):
     @property
     def task(self) -> str:
         """The name of the task."""
-        return self.plan.spec.name
+        return self.plan.name
 
     def stop(self, why: Stop) -> None:
         """Have the attempt end soon."""
-        if self._context is None:
+        lights = self._lights
+        if lights.running is not self or lights.seen is None:
             self._full(None).stop(why)
         else:  # by its own first step: the full attempt is told
-            self._context._cancelled = True
+            lights.seen._cancelled = True
             if self._why != "lost":
                 self._why = why
 
     def withdraw(self) -> None:
         """Hand it back if its handler has not begun."""
-        if self._context is None:
+        if self._lights.running is not self:
             self._full(None).withdraw()
 
     def where(self) -> str:
         """Which attempt it is and where its code is right now, for people."""
-        return f"{self.task} {self.lease.message.id}\n{stack_of_coroutine(self._steps)}"
+        steps = self._lights.steps if self._lights.running is self else None
+        return f"{self.task} {self.lease.message.id}\n{stack_of_coroutine(steps)}"
 
     def run(self) -> LoopAttempt | None:
         """Run the handler; None if all is settled, or the full attempt that has to go on."""
-        lights, lease = self._lights, self.lease
-        env = lights.env
-        name = self.plan.spec.name
-        self._context = context = lights.context(lease, name)
+        lights, lease, name = self._lights, self.lease, self.plan.name
+        env, message = lights.env, lease.message
+        if message.trace:
+            context = lights.context(lease, name)
+        else:  # mostly: the same without the call
+            context = _new(Context)
+            _fill(
+                context, lease, name, lights.writer, env.loop, message.id, _NO_HEADERS,
+                lights.services,
+            )  # fmt: skip
+        lights.running, lights.seen = self, context
         if lights.numbers:
             lights.inflight.begun(lease, lights.numbers.get(name, 0))
-        self._began = began = env.loop.time()
+        began = env.loop.time()
         if self._timeout is not None:
             context.deadline = time.time() + self._timeout
         variables = env.variables.copy()
         try:
-            waits = variables.run(self._first_step, context)
-        except StopIteration as stop:
-            if self._steps is None:  # raised by a handler that is no coroutine yet
-                return self._full(variables, _raised(stop))
-            value = stop.value
+            waits = variables.run(lights.stepper, context)
         except BaseException as error:  # noqa: BLE001 - the full attempt raises it again
-            return self._full(variables, _raised(error))
-        else:
-            return self._full(variables, _Rest(self._steps, waits))
+            lights.leave()
+            return self._full(context, (variables, began, _raised(error)))
+        if waits is not _RETURNED:
+            steps = lights.steps
+            rest = _Rest(lights.leave(), steps, waits)
+            return self._full(context, (variables, began, rest))
+        value = lights.returned
+        lights.running = lights.seen = lights.steps = lights.returned = None
         if self._why is not None or env.cut or context._cleanups or context._lines:
-            return self._full(variables, _returned(value))
+            return self._full(context, (variables, began, _returned(value)))
         result: bytes | None = None
         if value is not None:
             try:
                 result = pack(value, "the result", advice=TOO_LARGE, codecs=lights.codecs)
             except BaseException:  # noqa: BLE001 - it fails for the full attempt as well
-                return self._full(variables, _returned(value))
+                return self._full(context, (variables, began, _returned(value)))
         context._cancelled = context._over = True
-        settlement = Settlement(
-            id=lease.message.id,
-            token=lease.token,
-            to=COMPLETED,
-            result=result,
-            run_time=env.loop.time() - began,
-            keep=self._keep,
+        run_time = env.loop.time() - began
+        inflight = lights.inflight
+        inflight.running.pop((message.id, lease.token), None)
+        if not inflight.running:
+            inflight.emptied()
+        if lights.counters.on:
+            lights.counters.attempted(message.queue, name, "completed", run_time)
+        lights.settler.add(
+            Settlement(
+                id=message.id,
+                token=lease.token,
+                to=COMPLETED,
+                result=result,
+                run_time=run_time,
+                keep=self._keep,
+            )
         )
-        lights.settle(self, settlement)
+        lights.ended = ended = lights.ended + 1
+        if ended >= _TOLD:
+            lights.tell()
         return None
 
-    def _first_step(self, context: Context) -> Any:
-        """What the handler waits for; StopIteration if it returns. In variables of its own."""
-        current.set(context)
-        correlation_id.set(context.correlation_id)
-        spec, args, kwargs = self.plan.spec, self._args, self._kwargs
-        if args or kwargs:
-            args, kwargs = spec.convert(args, kwargs)
-        if self.plan.takes_context:
-            args = [context, *args]
-        steps = spec.handler(*args, **kwargs)
-        if steps.__class__ is not CoroutineType:
-            steps = _awaited(steps)
-        self._steps = steps
-        return steps.send(None)
+    def _full(
+        self, context: Context | None, begun: tuple[Variables, float, Any] | None = None
+    ) -> LoopAttempt:
+        """The full attempt that takes the place of this one, before or after it has begun.
 
-    def _full(self, variables: Variables | None, rest: Any = None) -> LoopAttempt:
-        """The full attempt that takes the place of this one, before or after it has begun."""
+        ``begun``: its variables, since when it runs, and the rest of its handler.
+        """
         lights, lease = self._lights, self.lease
         assignment = lights.router.assignment(lease)
-        context = self._context or lights.context(lease, self.plan.spec.name)
+        if context is None:
+            context = lights.context(lease, self.plan.name)
         full = LoopAttempt(assignment, context, lights.env, begins=False)
-        if variables is not None:
-            full.take_over(variables, self._began, rest, self._why)
+        if begun is not None:
+            full.take_over(*begun, self._why)
         self.over = True
         lights.inflight.add(full)
         return full
 
 
+#: Sends to a stepper: what an attempt sees, and then whatever its handler waits for.
+Stepper = Callable[[Any], Any]
+
+
+def _begun(lights: LightAttempts) -> Stepper:
+    stepper = _stepper(lights)
+    stepper.send(None)
+    return stepper.send
+
+
+@types.coroutine
+def _stepper(lights: LightAttempts) -> Generator[Any, Any, Any]:
+    """Run the first steps of handlers, one after the other, each in variables of its own.
+
+    It yields ``_RETURNED`` for one that returned. As it awaits them, that costs no exception: to
+    send into a coroutine until it raises ``StopIteration`` costs as much as all else here. When a
+    handler waits for something, the stepper is its own from then on, and yields and returns what
+    it does.
+    """
+    context = yield
+    while True:
+        attempt: Any = lights.running
+        current.set(context)
+        correlation_id.set(context.correlation_id)
+        plan, args, kwargs = attempt.plan, attempt.args, attempt.kwargs
+        try:
+            if kwargs or (args.__class__ is list and list(map(type, args)) != plan.scalars):
+                args, kwargs = plan.spec.convert([*args], kwargs)
+            if plan.takes_context:
+                args = context, *args
+            steps = plan.handler(*args, **kwargs) if kwargs else plan.handler(*args)
+        except StopIteration as stop:  # of a handler that is no coroutine yet: it has not returned
+            steps = _raised(stop)
+        if steps.__class__ is not CoroutineType:
+            steps = _awaited(steps)
+        lights.steps = steps
+        value = yield from steps
+        if lights.steps is not steps:
+            return value
+        lights.returned = value
+        # Nothing of a finished task is kept until the next one comes.
+        context = attempt = plan = args = kwargs = steps = value = None
+        context = yield _RETURNED
+
+
 class _Rest:
     """The rest of a handler that has begun to wait: it waits for the same still."""
 
-    __slots__ = ("_is_told", "_steps", "_waits")
+    __slots__ = ("_is_told", "_stepper", "_steps", "_waits")
 
-    def __init__(self, steps: Any, waits: Any) -> None:
+    def __init__(self, stepper: Stepper, steps: Any, waits: Any) -> None:
+        self._stepper: Any = stepper.__self__  # type: ignore[attr-defined]
         self._steps, self._waits = steps, waits
         self._is_told = False
 
@@ -234,17 +307,17 @@ class _Rest:
 
     def send(self, value: Any) -> Any:
         if self._is_told:
-            return self._steps.send(value)
+            return self._stepper.send(value)
         self._is_told = True
         waits, self._waits = self._waits, None
         return waits
 
     def throw(self, *error: Any) -> Any:
         self._is_told = True
-        return self._steps.throw(*error)
+        return self._stepper.throw(*error)
 
     def close(self) -> None:
-        self._steps.close()
+        self._stepper.close()
 
     # Where it waits, for whoever looks through the coroutines from outside.
 
