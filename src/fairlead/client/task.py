@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Unpack
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from msgspec import UNSET
 
@@ -14,7 +14,7 @@ from fairlead.client.batch import asend_pipeline, awritten, send_pipeline, writt
 from fairlead.client.call import BoundTask, CallOptions, TaskCall, call_of
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
-from fairlead.client.errors import TASK, no_attribute, raise_for
+from fairlead.client.errors import TASK, raise_for, telling
 from fairlead.client.handle import Handle, handle_for
 from fairlead.client.named_call import look_up, look_up_now, named_call, placeholder
 from fairlead.model.errors import InvalidOption
@@ -29,6 +29,7 @@ R = TypeVar("R")
 _LEAST = 0.001  # seconds
 
 
+@telling(TASK)
 class Sender(Generic[P, R]):
     """Enqueues one task, with some options said beforehand."""
 
@@ -102,11 +103,6 @@ class Sender(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
-
-    if not TYPE_CHECKING:  # a checker would take it for any attribute
-
-        def __getattr__(self, name: str) -> NoReturn:
-            no_attribute(self, name, TASK)
 
 
 class Task(Sender[P, R]):
