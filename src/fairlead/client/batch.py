@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
@@ -18,7 +19,6 @@ from fairlead.client.handle import Handle, handle_for
 from fairlead.client.ledger_handle import LedgerHandle
 from fairlead.client.named_call import look_up, look_up_now
 from fairlead.client.outbox import awrite_tasks, write_tasks
-from fairlead.client.template import Template
 from fairlead.client.transactions import Connection, Transaction, transaction_of
 from fairlead.model.durations import Duration
 from fairlead.model.errors import InvalidInput
@@ -44,39 +44,48 @@ def submissions_of(
     likes: list[Submission] = []
     ids: list[str] = []
     bodies: list[bytes] = []
-    # Of the call before, which was right: its kind, and what the short way to others is.
-    last: BoundTask | None = None
-    template: Template | None = None
-    for index, call in enumerate(made):
-        if type(call) is TaskCall and fence is None:
-            bound = call._bound
-            if bound is not last:
-                call.check_registered(registry)
-                last, template = bound, bound.ready
-                if template is not None and not template.is_usual():
-                    template = None
-            if template is not None and not call.kwargs:
-                body = template.body(call.args)
-                if body is not None:
-                    likes.append(template.like)
-                    ids.append(call.id)
-                    bodies.append(body)
-                    continue
+    while (index := len(ids)) < len(made):
+        call = made[index]
         if not isinstance(call, TaskCall):
             raise InvalidInput(
                 f"item {index} is {type(call).__name__}, not a call; use task.call(...)"
             )
         call.check_registered(registry)
+        if fence is None and _add_plain(made, likes, ids, bodies):
+            continue
         try:
             submission = call.submission(fence)
         except InvalidInput as error:
             error.add_note(f"in call {index}, of task {call.spec.name!r}; none was enqueued")
             raise
-        last = None
         likes.append(submission)
         ids.append(submission.message.id)
         bodies.append(submission.message.body)
     return made, Submissions(likes, ids, bodies)
+
+
+def _add_plain(
+    calls: Sequence[TaskCall[R]], likes: list[Submission], ids: list[str], bodies: list[bytes]
+) -> int:
+    """Add what follows of calls of one task, as far as they are plainly right; how many are.
+
+    The short way of ``TaskCall.submission``.
+    """
+    start = len(ids)
+    bound = calls[start]._bound
+    template = bound.ready
+    if template is None or not template.is_usual():
+        return 0
+    alike: list[tuple[Any, ...]] = []  # their arguments
+    for call in islice(calls, start, None):
+        if type(call) is not TaskCall or call._bound is not bound or call.kwargs:
+            break
+        alike.append(call.args)
+    added = template.bodies(alike)
+    bodies += added
+    ids += [call.id for call in islice(calls, start, start + len(added))]
+    likes += [template.like] * len(added)
+    return len(added)
 
 
 async def prepared(

@@ -53,7 +53,13 @@ class Sender(Generic[P, R]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
         """Return a call to be enqueued later, with others: ``app.enqueue_many``."""
         bound = self._bound
-        return call_of(bound if bound.tx is None else bound.for_call(), args, kwargs)
+        if not bound.is_usual:
+            return call_of(bound.for_call(), args, kwargs)
+        # The same, without a call for it: whoever makes many calls makes them here.
+        made: TaskCall[R] = TaskCall()
+        made.args, made.kwargs, made._bound = args, kwargs, bound
+        made.spec, made.id = bound.spec, new_id()
+        return made
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue the task from sync code and return once the broker has accepted it.

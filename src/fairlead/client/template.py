@@ -7,6 +7,7 @@ makes it, a trace as ``Trace.encode`` does.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import UNSET
@@ -93,28 +94,37 @@ class Template:
         """Whether calls that are made here and now are like it, and differ in their bodies only."""
         return self._is_free and not correlation_id.get()
 
-    def body(self, args: tuple[Any, ...]) -> bytes | None:
-        """Return the body of a call with plainly right arguments; None: look closer.
+    def bodies(self, calls: Iterable[tuple[Any, ...]]) -> list[bytes]:
+        """Return the bodies of calls with these arguments, up to one that is not plainly right.
 
         The short way of ``TaskCall.submission``, for what is usual.
         """
-        known = self._known
+        made: list[bytes] = []
+        known, fronts, after, codecs = self._known, self._fronts, self._after, self._codecs
         try:
-            for value in args:
-                known = known[type(value)]
-            known[None]
-            packed = encode(args)
-            if self._codecs is None:
-                return _join((self._fronts[len(packed)], packed, self._after))
+            for args in calls:
+                types = known
+                for value in args:
+                    types = types[type(value)]
+                types[None]
+                packed = encode(args)
+                if codecs is None:
+                    made.append(_join((fronts[len(packed)], packed, after)))
+                else:
+                    plain = b"%b%b\x80" % (_FIELDS, packed)
+                    arguments = codecs.encode(plain, "the arguments", MAX_BODY)
+                    made.append(BodyFrame(self._body).around(arguments))
         except (KeyError, ValueError, OverflowError):  # no text, or too much of it or of a number
-            return None
-        arguments = self._codecs.encode(b"%b%b\x80" % (_FIELDS, packed), "the arguments", MAX_BODY)
-        return BodyFrame(self._body).around(arguments)
+            pass
+        return made
 
     def plain(self, id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Row | None:
         """Return what the broker gets of a call that is plainly right; None: look closer."""
-        body = None if kwargs or not self.is_usual() else self.body(args)
-        return None if body is None else (self.like, id, body)
+        if kwargs or not self.is_usual():
+            return None
+        for body in self.bodies((args,)):
+            return self.like, id, body
+        return None
 
     def note_types(self, args: tuple[Any, ...]) -> None:
         """Remember that arguments of these types, by position only, fit as they are."""
