@@ -272,7 +272,7 @@ def handle_for(
         clients,
         receipt.id,
         submission.message.tenant,
-        _returned(spec.handler),
+        returned(spec.handler),
         spec.name,
         receipt.code == "duplicate",
         receipt.durability,
@@ -280,7 +280,7 @@ def handle_for(
 
 
 @lru_cache(maxsize=1024)
-def _returned(handler: Callable[..., Any]) -> Any:
+def returned(handler: Callable[..., Any]) -> Any:
     """Return the type that the function says it returns; Any if it does not say."""
     # Not at registration: annotations may name things that the module defines further down.
     try:
