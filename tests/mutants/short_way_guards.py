@@ -137,6 +137,13 @@ GUARDS: tuple[Guard, ...] = (
         ("            known[None]\n", ""),
     ),
     _guard(
+        "template: signatures",
+        "a call of many that no handler takes is refused before any is written",
+        _TEMPLATE + "test_calls_that_no_handler_takes_are_refused_also_behind_good_ones",
+        "client/template.py",
+        ("                types[None]\n", ""),
+    ),
+    _guard(
         "waiters: closed",
         "who waits for a result hears that the client was closed",
         "tests/client/test_waiters.py::"
