@@ -27,6 +27,9 @@ class Room:
     def takes_row(self, batch: list[Row], row: Row) -> bool:
         """Return the same for a row."""
         like, _, body = row
+        if like is self._like and not self._more and len(batch) > 1:  # as a rule
+            self._bytes += len(body)
+            return self._bytes <= _MAX_BYTES
         if len(batch) == 1:
             self._tenants, self._like = set(), None
             self._more = self._bytes = self._extras = 0

@@ -117,11 +117,15 @@ class Client:
         ``limit`` is how many seconds it may take. A ``BrokerError`` has the task's id. With a
         fallback the receipt says where the task is; ``committed`` raises instead of spooling it.
         """
-        until = asyncio.get_running_loop().time() + (self.limit if limit is None else limit)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + (self.limit if limit is None else limit)
         row = item if isinstance(item, tuple) else row_of(item)
         try:
             if self._fallback is None and not self._around and self.codecs is None:
-                return await self._path.submit(row, until)
+                answer = await self._path.put(row, until, loop)
+                if isinstance(answer, Exception):
+                    raise answer
+                return answer
             submission = filled(row)
             path = self._path.choose(durability, (submission,))
 

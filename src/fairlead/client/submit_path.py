@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -51,7 +51,8 @@ class SubmitPath:
         self._batcher: Batcher[Row, Receipt] = Batcher(
             self._flush, limit=MAX_ENQUEUE, fits=Room().takes_row, again=undone, late=late
         )
-        self.submit = self._batcher.submit  # one task, until a moment of the loop's clock
+        # One task, until a moment of the loop's clock.
+        self.submit, self.put = self._batcher.submit, self._batcher.put
 
     def choose(
         self, durability: Durability, submissions: Sequence[Submission]
@@ -148,11 +149,12 @@ class SubmitPath:
         if self._submitter is not None:
             await self._submitter.close()
 
-    async def _flush(self, rows: list[Row]) -> list[Receipt]:
+    def _flush(self, rows: list[Row]) -> Awaitable[list[Receipt]]:
         # As long as nothing was done, those whose time is over are told so, and the others go into
         # the next call. Once something may have been, they all have to wait for the same reply.
         limit = Limit(self._batcher.earliest, self._batcher.latest)
-        return await self.enqueue(dated(Submissions.of(rows)), limit)
+        likes, ids, bodies = map(list, zip(*rows, strict=True))
+        return self.enqueue(dated(Submissions(likes, ids, bodies)), limit)
 
     @staticmethod
     def _failed(

@@ -66,22 +66,29 @@ class Batcher(Generic[Item, Answer]):
         A caller that is cancelled takes its item back unless a flush has it already. ``until`` is
         a moment of the loop's clock.
         """
+        answer = await self.put(item, until, asyncio.get_running_loop())
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def put(
+        self, item: Item, until: float, loop: asyncio.AbstractEventLoop
+    ) -> asyncio.Future[Answer | Exception]:
+        """Hand in one item; its answer, or its error as a result, comes through the future.
+
+        Errors travel as results: an exception set on a future whose caller was cancelled in the
+        same tick would be logged as never retrieved.
+        """
         if self._closed:
             raise RuntimeError("the batcher is closed")
-        loop = asyncio.get_running_loop()
-        # Errors travel as results: an exception set on a future whose caller was cancelled in the
-        # same tick would be logged as never retrieved.
         future: asyncio.Future[Answer | Exception] = loop.create_future()
         self._waiting.append((item, future, until))
         if until < self._looks_at:
             self._look_again(until)
         if self._runner is None:
             # A new task begins in the next turn of the loop, after everyone who is ready now.
-            self._runner = loop.create_task(self._run(), name="batcher")
-        answer = await future
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+            self._runner = loop.create_task(self._run())
+        return future
 
     async def flush(self) -> None:
         """Return when everything submitted before this call, or during it, has been answered."""
@@ -112,19 +119,21 @@ class Batcher(Generic[Item, Answer]):
         batch: list[_Entry[Item, Answer]] = []
         items: list[Item] = []
         earliest, latest = math.inf, -math.inf
-        while self._waiting and len(batch) < self._limit:
-            entry = self._waiting[0]
+        waiting, fits, limit = self._waiting, self._fits, self._limit
+        while waiting and len(batch) < limit:
+            entry = waiting.popleft()
             item, future, until = entry
-            if not future.done():
-                if items and self._fits is not None and not self._fits(items, item):
-                    break
-                items.append(item)
-                batch.append(entry)
-                if until < earliest:
-                    earliest = until
-                if until > latest:
-                    latest = until
-            self._waiting.popleft()
+            if future.done():
+                continue
+            if fits is not None and items and not fits(items, item):
+                waiting.appendleft(entry)
+                break
+            items.append(item)
+            batch.append(entry)
+            if until < earliest:
+                earliest = until
+            if until > latest:
+                latest = until
         self._flying, self.earliest, self.latest = batch, earliest, latest
         return batch
 
