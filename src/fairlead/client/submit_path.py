@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -68,13 +68,25 @@ class SubmitPath:
         self._submitter.check_present(submissions)
         return self
 
-    async def enqueue(
+    def enqueue(
+        self, submissions: Sequence[Submission], limit: Limit | None
+    ) -> Coroutine[Any, Any, list[Receipt]]:
+        """Enqueue tasks in one call; without a limit it has the usual time."""
+        if self._line is None and not self._counters.on:
+            return self._call(submissions, limit)
+        return self._counted(submissions, limit)
+
+    def _call(
+        self, submissions: Sequence[Submission], limit: Limit | None
+    ) -> Coroutine[Any, Any, list[Receipt]]:
+        store = self._store
+        return self._caller.call(lambda call: store.enqueue(call, submissions), limit)
+
+    async def _counted(
         self, submissions: Sequence[Submission], limit: Limit | None
     ) -> list[Receipt]:
-        """Enqueue tasks in one call; without a limit it has the usual time."""
         if self._line is None or self._submitter is None:
-            enqueue = partial(self._store.enqueue, submissions=submissions)
-            receipts = await self._caller.call(enqueue, limit)
+            receipts = await self._call(submissions, limit)
         else:
             clock = asyncio.get_running_loop().time
             limit = limit or Limit(clock() + self._caller.limit)

@@ -102,8 +102,15 @@ class Batcher(Generic[Item, Answer]):
 
     async def _run(self) -> None:
         try:
-            while batch := self._next():
-                answers = await self._answers(batch)
+            while items := self._next():
+                answers: Sequence[Answer | Exception]
+                try:
+                    answers = await self._flush(items)
+                except Exception as error:  # noqa: BLE001 - it belongs to the callers
+                    answers = self._failed(error)
+                if len(answers) != len(self._flying):
+                    wrong = f"{len(answers)} answers came back for {len(items)} items"
+                    answers = [RuntimeError(wrong) for _ in items]
                 for (_, future, _), answer in zip(self._flying, answers, strict=True):
                     if not future.done():
                         future.set_result(answer)
@@ -115,7 +122,8 @@ class Batcher(Generic[Item, Answer]):
             self._flying = []
             self._runner = None
 
-    def _next(self) -> list[_Entry[Item, Answer]]:
+    def _next(self) -> list[Item]:
+        """Take those of the next flush, whose entries are ``_flying`` then."""
         batch: list[_Entry[Item, Answer]] = []
         items: list[Item] = []
         earliest, latest = math.inf, -math.inf
@@ -135,22 +143,16 @@ class Batcher(Generic[Item, Answer]):
             if until > latest:
                 latest = until
         self._flying, self.earliest, self.latest = batch, earliest, latest
-        return batch
+        return items
 
-    async def _answers(self, batch: list[_Entry[Item, Answer]]) -> Sequence[Answer | Exception]:
-        """One answer for each that is still in ``_flying``."""
-        try:
-            answers = await self._flush([item for item, _, _ in batch])
-        except Exception as error:  # noqa: BLE001 - it belongs to the callers, whatever it is
-            if self._again is not None and self._again(error):
-                over = asyncio.get_running_loop().time() + _STEP
-                self._waiting.extendleft(entry for entry in reversed(batch) if entry[2] > over)
-                self._flying = [entry for entry in batch if entry[2] <= over]
-            return [error, *(own_copy(error) for _ in self._flying[1:])][: len(self._flying)]
-        if len(answers) != len(batch):
-            wrong = RuntimeError(f"{len(answers)} answers came back for {len(batch)} items")
-            return [own_copy(wrong) for _ in batch]
-        return answers
+    def _failed(self, error: Exception) -> list[Exception]:
+        """One answer for each that is still in ``_flying`` after its flush has failed."""
+        batch = self._flying
+        if self._again is not None and self._again(error):
+            over = asyncio.get_running_loop().time() + _STEP
+            self._waiting.extendleft(entry for entry in reversed(batch) if entry[2] > over)
+            self._flying = [entry for entry in batch if entry[2] <= over]
+        return [error, *(own_copy(error) for _ in self._flying[1:])][: len(self._flying)]
 
     # -- who is late -------------------------------------------------------------------------
 
