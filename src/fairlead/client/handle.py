@@ -48,7 +48,7 @@ R = TypeVar("R", covariant=True)
 T = TypeVar("T")
 
 
-# Not watched by the garbage collector: handles lead to no handle, and there are many at once.
+# Not watched by the garbage collector: a handle leads to no handle, and there are many at once.
 @telling(HANDLE)
 class Handle(Unstorable, Struct, Generic[R], eq=False, gc=False):
     """Stands for one task. Holds its id, not its content; may be made anew from the id."""
