@@ -30,7 +30,10 @@ class Submissions(Sequence[Submission]):
 
     @property
     def runs(self) -> list[Run]:
-        """Those that are alike and stand together; as a rule few for many."""
+        """Those that are alike and stand together; as a rule few for many.
+
+        Those of patterns in one run are calls of one task, with the same options.
+        """
         if self._runs is None:
             self._runs = _runs(self.likes)
         return self._runs
@@ -65,7 +68,10 @@ class Submissions(Sequence[Submission]):
     def __getitem__(self, place: slice) -> Submissions: ...
     def __getitem__(self, place: int | slice) -> Submission | Submissions:
         if isinstance(place, slice):
-            return Submissions(self.likes[place], self.ids[place], self.bodies[place])
+            part = Submissions(self.likes[place], self.ids[place], self.bodies[place])
+            if self._runs is not None and len(self._runs) == 1 and part.likes:
+                part._runs = [(part.likes[0], 0, len(part.likes))]
+            return part
         return filled((self.likes[place], self.ids[place], self.bodies[place]))
 
 

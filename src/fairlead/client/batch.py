@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec import UNSET
@@ -33,7 +32,6 @@ __all__ = (
 R = TypeVar("R")
 
 _TAKEN = frozenset(("accepted", "duplicate"))
-_code = attrgetter("code")
 
 
 def submissions_of(
@@ -136,7 +134,7 @@ def enqueue_calls(
     if tx is not UNSET:
         receipts = write_tasks(clients, transaction_of(tx), submissions)
         return handles_of(clients, made, submissions, receipts, LedgerHandle)
-    bounds = bounds_of(made)
+    bounds = bounds_of(made[start] for _, start, _ in submissions.runs)
     limit, durability = _limit(bounds, timeout), _durability(bounds)
     receipts = clients.sync(lambda client: client.submit_many(submissions, limit, durability))
     return handles_of(clients, made, submissions, receipts)
@@ -154,7 +152,7 @@ async def aenqueue_calls(
     if tx is not UNSET:
         receipts = await awrite_tasks(clients, transaction_of(tx), submissions)
         return handles_of(clients, made, submissions, receipts, LedgerHandle)
-    bounds = bounds_of(made)
+    bounds = bounds_of(made[start] for _, start, _ in submissions.runs)
     limit, durability = _limit(bounds, timeout), _durability(bounds)
     receipts = await clients.current().submit_many(submissions, limit, durability)
     return handles_of(clients, made, submissions, receipts)
@@ -225,7 +223,7 @@ def handles_of(
     kind: Callable[..., Handle[Any]] = Handle,
 ) -> list[Handle[R]]:
     """A handle for each call of a batch; if some were refused, the first refusal is raised."""
-    if not _TAKEN.issuperset(map(_code, receipts)):
+    if not _TAKEN.issuperset({receipt.code for receipt in receipts}):
         errors = list(map(error_of, receipts, submissions))
         refused = next(error for error in errors if error is not None)
         stand = errors.count(None)
