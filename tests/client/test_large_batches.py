@@ -14,8 +14,10 @@ import uvloop
 from fairlead import Conflict, Fairlead
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.redis.packed_submissions import PackedSubmissions
-from fairlead.broker.requests import Call, Receipt, Submission
+from fairlead.broker.requests import Call, Durability, Receipt, Submission
+from fairlead.broker.submissions import Submissions
 from fairlead.client.batch import handles_of, submissions_of
+from fairlead.client.client import Client
 from tests.client.test_submit_path import order
 from tests.support.servers import Running, shared
 
@@ -105,6 +107,30 @@ async def test_each_handle_is_of_its_own_call(running: Running) -> None:
         await app.drain(limit=None)
         results = [await handles[n].aresult(timeout=10) for n in (0, 2, 3, 700, 1_202)]
         assert results == [0, "2", 3, "700", "1202"]
+
+
+@pytest.mark.parametrize("place", [0, 1, 700, 999])
+async def test_what_one_call_of_many_needs_counts_for_all(
+    monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    app, work = an_app("memory://")
+    await work.aenqueue(0)  # from here on calls are plainly right
+    said: list[tuple[float | None, str]] = []
+    submit = Client.submit_many
+
+    async def noted(
+        client: Client, submissions: Submissions, limit: float | None, durability: Durability
+    ) -> list[Receipt]:
+        said.append((limit, durability))
+        return await submit(client, submissions, limit, durability)
+
+    monkeypatch.setattr(Client, "submit_many", noted)
+    calls = [work.call(n) for n in range(1_000)]
+    await app.aenqueue_many(calls)
+    calls[place] = work.using(enqueue_timeout="9s", durability="committed").call(0)
+    await app.aenqueue_many(calls)
+    assert said == [(None, "spooled"), (9.0, "committed")]
+    await app.aclose()
 
 
 def test_there_is_no_handle_without_a_receipt() -> None:

@@ -60,6 +60,13 @@ GUARDS: tuple[Guard, ...] = (
         ("spec = calls[start].spec", "spec = calls[0].spec"),
     ),
     _guard(
+        "bulk: limits",
+        "what one call among many needs counts for all of them",
+        _BATCHES + "test_what_one_call_of_many_needs_counts_for_all[700]",
+        "broker/submissions.py",
+        ("        if like is not last:\n", "        if last is None:\n"),
+    ),
+    _guard(
         "short walk",
         "a plain task passes no more files than it has to",
         "tests/architecture/test_walk.py::test_the_walk_of_one_task_is_short",
