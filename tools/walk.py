@@ -34,7 +34,7 @@ LEGS = ("enqueue", "loan to handler", "outcome", "result")
 
 _ARGUMENT = "an-argument-like-no-other"
 _RESULT = "a-result-like-no-other"
-_NEW_ID = ("runtime/ids.py", "new_id")
+_NEW_ID = ("runtime/ids.py", "_maker.<locals>.new_id")
 _WHOLE = {
     _NEW_ID,
     ("broker/redis/answers.py", "handed"),

@@ -79,6 +79,12 @@ def test_nothing_that_there_is_is_called_a_habit() -> None:
     for thing, names in ((work, errors.TASK), (HANDLE, errors.HANDLE), (app, errors.APP)):
         assert set(dir(thing)).isdisjoint(names)
 
+    class Named:
+        delay = 1
+
+    with pytest.raises(TypeError, match=r"Named has what is called a habit: \{'delay'\}"):
+        errors.telling(errors.TASK)(Named)
+
 
 def test_things_can_still_be_copied() -> None:
     assert copy.copy(HANDLE) == HANDLE

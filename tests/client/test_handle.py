@@ -270,6 +270,18 @@ async def test_a_handle_shows_no_content(app: Fairlead) -> None:
     assert handle != handle.id
 
 
+async def test_a_handle_is_no_argument(app: Fairlead) -> None:
+    """Although it is a struct, and those are stored."""
+
+    @app.task
+    def work(value: object) -> None: ...
+
+    handle = await work.aenqueue(1)
+    for value, where in ((handle, ""), ([handle], r", at \[0\]")):
+        with pytest.raises(NotSerializable, match=f"values of type Handle are not stored{where}$"):
+            await work.aenqueue(value)
+
+
 async def test_all_that_is_known_of_a_task_is_told(app: Fairlead) -> None:
     @app.task(name="work", max_retries=0)
     async def work(ctx: Context, secret: str) -> None:

@@ -1,4 +1,4 @@
-"""Many plain tasks in several calls: one under way, the next made ready, handles of the last."""
+"""Many plain tasks in several calls: while one is under way, the next is made ready."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ import uvloop
 from fairlead import Conflict, Fairlead
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.redis.packed_submissions import PackedSubmissions
-from fairlead.broker.requests import Call, Receipt, Submission
+from fairlead.broker.requests import Call, Durability, Receipt, Submission
+from fairlead.broker.submissions import Submissions
+from fairlead.client.batch import handles_of, submissions_of
+from fairlead.client.client import Client
 from tests.client.test_submit_path import order
 from tests.support.servers import Running, shared
 
@@ -68,9 +71,9 @@ def an_app(url: str, **options: Any) -> tuple[Fairlead, Any]:
 
 @pytest.mark.parametrize(
     ("tasks", "sizes"),
-    [(500, [500]), (501, [250, 250, 1]), (1_000, [250] * 4), (1_600, [250] * 6 + [100])],
+    [(500, [500]), (501, [500, 1]), (1_000, [500] * 2), (1_600, [500] * 3 + [100])],
 )
-async def test_what_needs_several_calls_goes_in_smaller_ones_one_after_the_other(
+async def test_what_needs_several_calls_goes_in_few_one_after_the_other(
     running: Running, seen: Seen, tasks: int, sizes: list[int]
 ) -> None:
     app, work = an_app(running.url)
@@ -80,15 +83,6 @@ async def test_what_needs_several_calls_goes_in_smaller_ones_one_after_the_other
         assert seen.most == 1
         assert max(seen.packed) <= 2  # no more of it is in memory at once
     assert await order(running, tasks) == [handle.id for handle in handles]
-
-
-async def test_where_nothing_is_packed_ahead_there_are_as_few_calls_as_can_be(
-    running: Running, seen: Seen, tmp_path: Any
-) -> None:
-    app, work = an_app(running.url, fallback="spool", spool=str(tmp_path))
-    async with app:
-        await app.aenqueue_many([work.call(n) for n in range(1_100)])
-        assert [size for size in seen.sizes if size] == [500, 500, 100]  # none: a look
 
 
 async def test_each_handle_is_of_its_own_call(running: Running) -> None:
@@ -102,7 +96,7 @@ async def test_each_handle_is_of_its_own_call(running: Running) -> None:
         kinds = [work, work, other, work.using(tenant="acme"), other.using(id="named")]
         calls = [kinds[n % 4].call(n) for n in range(1_203)]
         calls[700] = kinds[4].call(700)
-        known = [*range(3), *range(249, 252), 700, 1_202]
+        known = [*range(3), *range(499, 502), 700, 1_202]
         await app.aenqueue_many([calls[n] for n in known])
         handles = await app.aenqueue_many(calls)
         assert [handle.id for handle in handles] == [call.id for call in calls]
@@ -113,6 +107,39 @@ async def test_each_handle_is_of_its_own_call(running: Running) -> None:
         await app.drain(limit=None)
         results = [await handles[n].aresult(timeout=10) for n in (0, 2, 3, 700, 1_202)]
         assert results == [0, "2", 3, "700", "1202"]
+
+
+@pytest.mark.parametrize("place", [0, 1, 700, 999])
+async def test_what_one_call_of_many_needs_counts_for_all(
+    monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    app, work = an_app("memory://")
+    await work.aenqueue(0)  # from here on calls are plainly right
+    said: list[tuple[float | None, str]] = []
+    submit = Client.submit_many
+
+    async def noted(
+        client: Client, submissions: Submissions, limit: float | None, durability: Durability
+    ) -> list[Receipt]:
+        said.append((limit, durability))
+        return await submit(client, submissions, limit, durability)
+
+    monkeypatch.setattr(Client, "submit_many", noted)
+    calls = [work.call(n) for n in range(1_000)]
+    await app.aenqueue_many(calls)
+    calls[place] = work.using(enqueue_timeout="9s", durability="committed").call(0)
+    await app.aenqueue_many(calls)
+    assert said == [(None, "spooled"), (9.0, "committed")]
+    await app.aclose()
+
+
+def test_there_is_no_handle_without_a_receipt() -> None:
+    app, work = an_app("memory://")
+    calls, submissions = submissions_of([work.call(n) for n in range(3)], app._registry)
+    receipts = [Receipt(id=call.id, code="accepted") for call in calls]
+    assert len(handles_of(app._clients, calls, submissions, receipts)) == 3
+    with pytest.raises(ValueError, match="2 receipts came back for 3 calls"):
+        handles_of(app._clients, calls, submissions, receipts[:2])
 
 
 @pytest.mark.parametrize("refused", [0, 300, 999])
@@ -154,21 +181,21 @@ async def test_what_only_looks_like_other_content_is_a_duplicate_in_every_call(
         assert [handle.duplicate for handle in handles] == [300 <= n < 600 for n in range(1_000)]
 
 
-@pytest.mark.parametrize("number", [1, 2, 4])
+@pytest.mark.parametrize("number", [1, 2, 3])
 async def test_after_a_cancellation_no_further_call_is_made(
     running: Running, seen: Seen, number: int
 ) -> None:
     app, work = an_app(running.url)
     async with app:
-        calls = [work.call(n) for n in range(1_000)]
+        calls = [work.call(n) for n in range(1_500)]
         sending = asyncio.ensure_future(app.aenqueue_many(calls))
         seen.when = lambda at: at == number and sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
         assert len(seen.sizes) == number
         again = await app.aenqueue_many(calls)
-        assert sum(handle.duplicate for handle in again) in (250 * (number - 1), 250 * number)
-    assert await order(running, 1_000) == [call.id for call in calls]
+        assert sum(handle.duplicate for handle in again) in (500 * (number - 1), 500 * number)
+    assert await order(running, 1_500) == [call.id for call in calls]
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -191,7 +218,7 @@ def test_a_call_is_on_its_way_before_the_next_is_made_ready(
             await work.aenqueue(0)
             seen.sizes.clear()
             monkeypatch.setattr(RedisBroker, "packed", looked)
-            await app.aenqueue_many([work.call(n) for n in range(1_000)])
+            await app.aenqueue_many([work.call(n) for n in range(2_000)])
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(main())

@@ -102,7 +102,9 @@ def test_calls_that_no_handler_takes_are_refused_also_behind_good_ones() -> None
     ]
     for sender, good, args in cases:
         kind = BoundTask(sender._bound.spec, sender._bound.priorities)
-        kind.template((), {}).note_types(good)
+        template = kind.template((), {})
+        template.note_types(good)
+        assert template.bodies([good, args, good]) == [template.body(good)]
         with pytest.raises(InvalidInput, match="cannot be called like this"):
             Sender(kind, app._clients).call(*args).submission()
     assert takes.call(1).submission().message.body == takes.call(1).submission().message.body

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack
 
 from msgspec import UNSET
 
@@ -29,7 +29,7 @@ from fairlead.client import (
     aenqueue_calls,
     enqueue_calls,
 )
-from fairlead.client.errors import APP, no_attribute
+from fairlead.client.errors import APP, telling
 from fairlead.client.ledger_handle import handle_of
 from fairlead.client.limits import DeclaredLimits
 from fairlead.client.transactions import Connection
@@ -55,6 +55,7 @@ H = TypeVar("H", bound=Callable[[EventInfo], Any])
 _KEPT = 100  # exceptions of handlers
 
 
+@telling(APP)
 class Fairlead:
     """A set of tasks and the broker they go through.
 
@@ -351,11 +352,6 @@ class Fairlead:
     def __repr__(self) -> str:
         where = "store" if self._url is None else shown_url(self._url)
         return f"<Fairlead {where}, {len(self._registry)} tasks>"
-
-    if not TYPE_CHECKING:  # a checker would take it for any attribute
-
-        def __getattr__(self, name: str) -> NoReturn:
-            no_attribute(self, name, APP)
 
     def __enter__(self) -> Self:
         return self

@@ -169,7 +169,7 @@ async def _submit_flow(
 
 def _written(clients: Clients, draft: Draft, receipts: Sequence[Receipt]) -> FlowHandle[Any]:
     """The handle of a flow that was written in a transaction."""
-    member = partial(LedgerHandle, flow=draft.id)
+    member = partial(LedgerHandle, _flow=draft.id)
     return _handle_of(clients, draft, receipts, LedgerFlowHandle, member)
 
 

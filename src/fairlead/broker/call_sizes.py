@@ -9,7 +9,6 @@ from fairlead.broker.requests import MAX_ENQUEUE, MAX_TENANTS, Submission
 from fairlead.broker.submissions import Row, Submissions, row_of
 
 _MAX_BYTES = 8 * 1024 * 1024  # of bodies in one call
-_MAX_AHEAD = 250  # tasks in a call, where the next one is packed meanwhile
 _MAX_EXTRAS = 100  # dependencies, and tasks with a delay, a deadline or a unique key
 
 
@@ -28,6 +27,9 @@ class Room:
     def takes_row(self, batch: list[Row], row: Row) -> bool:
         """Return the same for a row."""
         like, _, body = row
+        if like is self._like and not self._more and len(batch) > 1:  # as a rule
+            self._bytes += len(body)
+            return self._bytes <= _MAX_BYTES
         if len(batch) == 1:
             self._tenants, self._like = set(), None
             self._more = self._bytes = self._extras = 0
@@ -44,19 +46,11 @@ class Room:
         )
 
 
-def chunks(
-    submissions: Sequence[Submission], *, packs_ahead: bool = False
-) -> Iterator[Sequence[Submission]]:
-    """Return parts that one call each can take, in order.
-
-    ``packs_ahead``: each is packed while the one before is under way. Then many tasks go in smaller
-    parts: the server begins sooner, and has fewer left to do when there is no other work here.
-    """
+def chunks(submissions: Sequence[Submission]) -> Iterator[Sequence[Submission]]:
+    """Return parts that one call each can take, in order."""
     if isinstance(submissions, Submissions) and _is_light(submissions):
-        size = len(submissions)
-        most = _MAX_AHEAD if packs_ahead and size > MAX_ENQUEUE else MAX_ENQUEUE
-        for start in range(0, size, most):
-            yield submissions[start : start + most]
+        for start in range(0, len(submissions), MAX_ENQUEUE):
+            yield submissions[start : start + MAX_ENQUEUE]
         return
     room, chunk = Room(), list[Submission]()
     for submission in submissions:
@@ -81,11 +75,6 @@ def _is_light(submissions: Submissions) -> bool:
 def _extras(item: Submission) -> int:
     is_late = item.delay or item.at is not None or item.deadline is not None
     return len(item.depends_on) + bool(is_late or item.unique is not None)
-
-
-def packs(store: object) -> bool:
-    """Whether this store has a use for ``packed_for``."""
-    return hasattr(type(store), "packed")
 
 
 def packed_for(store: object, submissions: Sequence[Submission]) -> Sequence[Submission]:

@@ -49,15 +49,12 @@ def check_submissions(submissions: Sequence[Submission]) -> None:
     global _passed  # noqa: PLW0603 - calls of one task come again and again
     if len(submissions) > MAX_ENQUEUE:
         raise TooLarge("the batch", len(submissions), MAX_ENQUEUE, "tasks")
-    if isinstance(submissions, Submissions):
-        likes, ids, bodies = submissions.likes, submissions.ids, submissions.bodies
-    else:
-        likes = list(submissions)
-        messages = [like.message for like in likes]
-        ids = [message.id for message in messages]
-        bodies = [message.body for message in messages]
+    if not isinstance(submissions, Submissions):
+        submissions = Submissions.of(submissions)
+    likes, ids, bodies = submissions.likes, submissions.ids, submissions.bodies
+    runs = submissions.runs
     last = _passed
-    for like in likes:
+    for like, _, _ in runs:
         if like is not last:
             _check_kind(like, last.message)
             last = like
@@ -66,8 +63,8 @@ def check_submissions(submissions: Sequence[Submission]) -> None:
     if not _are_plain(ids, bodies):
         for like, id, body in zip(likes, ids, bodies, strict=True):
             _check_contents(id, body, like.message)
-    if len(likes) > MAX_TENANTS:
-        tenants = {like.message.tenant for like in likes}
+    if len(runs) > MAX_TENANTS:
+        tenants = {like.message.tenant for like, _, _ in runs}
         if len(tenants) > MAX_TENANTS:
             raise TooLarge("the batch", len(tenants), MAX_TENANTS, "tenants")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from typing import overload
 
 from msgspec.structs import replace
@@ -13,6 +12,9 @@ from fairlead.broker.requests import Submission
 #: What a submission is like, its id and its body.
 Row = tuple[Submission, str, bytes]
 
+#: What those of a run are like, the place of its first, and that behind its last.
+Run = tuple[Submission, int, int]
+
 
 class Submissions(Sequence[Submission]):
     """What each is like, its id and its body. One without an id is a pattern for many.
@@ -20,18 +22,26 @@ class Submissions(Sequence[Submission]):
     Whoever looks at them one by one gets submissions, which are made then.
     """
 
-    __slots__ = ("_kinds", "bodies", "ids", "likes")
+    __slots__ = ("_runs", "bodies", "ids", "likes")
 
     def __init__(self, likes: list[Submission], ids: list[str], bodies: list[bytes]) -> None:
         self.likes, self.ids, self.bodies = likes, ids, bodies
-        self._kinds: list[Submission] | None = None
+        self._runs: list[Run] | None = None
+
+    @property
+    def runs(self) -> list[Run]:
+        """Those that are alike and stand together; as a rule few for many.
+
+        Those of patterns in one run are calls of one task, with the same options.
+        """
+        if self._runs is None:
+            self._runs = _runs(self.likes)
+        return self._runs
 
     @property
     def kinds(self) -> list[Submission]:
-        """What they are like, once for all that are alike and stand together; as a rule few."""
-        if self._kinds is None:
-            self._kinds = [like for like, _ in groupby(self.likes)]
-        return self._kinds
+        """What they are like, once for each run."""
+        return [like for like, _, _ in self.runs]
 
     @classmethod
     def of(cls, submissions: Iterable[Submission | Row]) -> Submissions:
@@ -58,8 +68,27 @@ class Submissions(Sequence[Submission]):
     def __getitem__(self, place: slice) -> Submissions: ...
     def __getitem__(self, place: int | slice) -> Submission | Submissions:
         if isinstance(place, slice):
-            return Submissions(self.likes[place], self.ids[place], self.bodies[place])
+            part = Submissions(self.likes[place], self.ids[place], self.bodies[place])
+            if self._runs is not None and len(self._runs) == 1 and part.likes:
+                part._runs = [(part.likes[0], 0, len(part.likes))]
+            return part
         return filled((self.likes[place], self.ids[place], self.bodies[place]))
+
+
+def _runs(likes: Sequence[Submission]) -> list[Run]:
+    if len(likes) == 1:
+        return [(likes[0], 0, 1)]
+    found: list[Run] = []
+    last: Submission | None = None
+    start = 0
+    for place, like in enumerate(likes):
+        if like is not last:
+            if last is not None:
+                found.append((last, start, place))
+            last, start = like, place
+    if last is not None:
+        found.append((last, start, len(likes)))
+    return found
 
 
 def row_of(submission: Submission) -> Row:

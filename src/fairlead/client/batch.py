@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
 from msgspec import UNSET
 
 from fairlead.broker import call_limit
 from fairlead.broker.requests import Durability, LeaseRef, Receipt, Submission
-from fairlead.broker.submissions import Submissions, likes_of
+from fairlead.broker.submissions import Submissions
 from fairlead.client.call import BoundTask, CallOptions, TaskCall, bounds_of, call_of
 from fairlead.client.clients import Clients
 from fairlead.client.errors import error_of, raise_for
-from fairlead.client.handle import Handle, handle_for
+from fairlead.client.handle import Handle, handle_for, returned
 from fairlead.client.ledger_handle import LedgerHandle
 from fairlead.client.named_call import look_up, look_up_now
 from fairlead.client.outbox import awrite_tasks, write_tasks
-from fairlead.client.template import Template
 from fairlead.client.transactions import Connection, Transaction, transaction_of
 from fairlead.model.durations import Duration
 from fairlead.model.errors import InvalidInput
@@ -33,8 +32,6 @@ __all__ = (
 R = TypeVar("R")
 
 _TAKEN = frozenset(("accepted", "duplicate"))
-_code = attrgetter("code")
-_new = object.__new__
 
 
 def submissions_of(
@@ -45,39 +42,48 @@ def submissions_of(
     likes: list[Submission] = []
     ids: list[str] = []
     bodies: list[bytes] = []
-    # Of the call before, which was right: its kind, and what the short way to others is.
-    last: BoundTask | None = None
-    template: Template | None = None
-    for index, call in enumerate(made):
-        if type(call) is TaskCall and fence is None:
-            bound = call._bound
-            if bound is not last:
-                call.check_registered(registry)
-                last, template = bound, bound.ready
-                if template is not None and not template.is_usual():
-                    template = None
-            if template is not None and not call.kwargs:
-                body = template.body(call.args)
-                if body is not None:
-                    likes.append(template.like)
-                    ids.append(call.id)
-                    bodies.append(body)
-                    continue
+    while (index := len(ids)) < len(made):
+        call = made[index]
         if not isinstance(call, TaskCall):
             raise InvalidInput(
                 f"item {index} is {type(call).__name__}, not a call; use task.call(...)"
             )
         call.check_registered(registry)
+        if fence is None and _add_plain(made, likes, ids, bodies):
+            continue
         try:
             submission = call.submission(fence)
         except InvalidInput as error:
             error.add_note(f"in call {index}, of task {call.spec.name!r}; none was enqueued")
             raise
-        last = None
         likes.append(submission)
         ids.append(submission.message.id)
         bodies.append(submission.message.body)
     return made, Submissions(likes, ids, bodies)
+
+
+def _add_plain(
+    calls: Sequence[TaskCall[R]], likes: list[Submission], ids: list[str], bodies: list[bytes]
+) -> int:
+    """Add what follows of calls of one task, as far as they are plainly right; how many are.
+
+    The short way of ``TaskCall.submission``.
+    """
+    start = len(ids)
+    bound = calls[start]._bound
+    template = bound.ready
+    if template is None or not template.is_usual():
+        return 0
+    alike: list[tuple[Any, ...]] = []  # their arguments
+    for call in islice(calls, start, None):
+        if type(call) is not TaskCall or call._bound is not bound or call.kwargs:
+            break
+        alike.append(call.args)
+    added = template.bodies(alike)
+    bodies += added
+    ids += [call.id for call in islice(calls, start, start + len(added))]
+    likes += [template.like] * len(added)
+    return len(added)
 
 
 async def prepared(
@@ -128,13 +134,10 @@ def enqueue_calls(
     if tx is not UNSET:
         receipts = write_tasks(clients, transaction_of(tx), submissions)
         return handles_of(clients, made, submissions, receipts, LedgerHandle)
-    bounds = bounds_of(made)
+    bounds = bounds_of(made[start] for _, start, _ in submissions.runs)
     limit, durability = _limit(bounds, timeout), _durability(bounds)
-    early = _EarlyHandles(clients, made, submissions)
-    receipts = clients.sync(
-        lambda client: client.submit_many(submissions, limit, durability, early.add)
-    )
-    return handles_of(clients, made, submissions, receipts, early=early.handles)
+    receipts = clients.sync(lambda client: client.submit_many(submissions, limit, durability))
+    return handles_of(clients, made, submissions, receipts)
 
 
 async def aenqueue_calls(
@@ -149,11 +152,10 @@ async def aenqueue_calls(
     if tx is not UNSET:
         receipts = await awrite_tasks(clients, transaction_of(tx), submissions)
         return handles_of(clients, made, submissions, receipts, LedgerHandle)
-    bounds = bounds_of(made)
+    bounds = bounds_of(made[start] for _, start, _ in submissions.runs)
     limit, durability = _limit(bounds, timeout), _durability(bounds)
-    early = _EarlyHandles(clients, made, submissions)
-    receipts = await clients.current().submit_many(submissions, limit, durability, early.add)
-    return handles_of(clients, made, submissions, receipts, early=early.handles)
+    receipts = await clients.current().submit_many(submissions, limit, durability)
+    return handles_of(clients, made, submissions, receipts)
 
 
 class FencedEnqueuer:
@@ -219,13 +221,9 @@ def handles_of(
     submissions: Sequence[Submission],
     receipts: Sequence[Receipt],
     kind: Callable[..., Handle[Any]] = Handle,
-    early: Sequence[Handle[R]] = (),
 ) -> list[Handle[R]]:
-    """A handle for each call of a batch; if some were refused, the first refusal is raised.
-
-    ``early`` are those of the first calls, if there are some already.
-    """
-    if not _TAKEN.issuperset(map(_code, receipts)):
+    """A handle for each call of a batch; if some were refused, the first refusal is raised."""
+    if not _TAKEN.issuperset({receipt.code for receipt in receipts}):
         errors = list(map(error_of, receipts, submissions))
         refused = next(error for error in errors if error is not None)
         stand = errors.count(None)
@@ -234,65 +232,22 @@ def handles_of(
             "those that were accepted are recognized by their ids."
         )
         raise refused
-    likes = likes_of(submissions)
-    if kind is not Handle:
-        return [
-            handle_for(clients, call.spec, receipt, like, kind)
-            for call, receipt, like in zip(calls, receipts, likes, strict=True)
-        ]
-    if not early:
-        return _handles(clients, calls, receipts, likes)
-    done = len(early)
-    return [*early, *_handles(clients, calls[done:], receipts[done:], likes[done:])]
-
-
-def _handles(
-    clients: Clients,
-    calls: Sequence[TaskCall[R]],
-    receipts: Sequence[Receipt],
-    likes: Sequence[Submission],
-) -> list[Handle[R]]:
-    """The same as by ``handle_for``, which would take three times as long for calls of one task."""
+    if len(receipts) != len(calls):
+        raise ValueError(f"{len(receipts)} receipts came back for {len(calls)} calls")
+    if not isinstance(submissions, Submissions):
+        submissions = Submissions.of(submissions)
     made: list[Handle[R]] = []
-    first: Handle[R] | None = None  # of those that are alike
-    spec: TaskSpec | None = None
-    last: Submission | None = None
-    for call, receipt, like in zip(calls, receipts, likes, strict=True):
-        if first is None or like is not last or call.spec is not spec:
-            spec, last = call.spec, like
-            first = handle_for(clients, spec, receipt, like)
-            made.append(first)
-            continue
-        if receipt.durability != "committed":
-            made.append(handle_for(clients, spec, receipt, like))
-            continue
-        handle: Handle[R] = _new(Handle)
-        handle.id, handle.tenant, handle.task = receipt.id, first.tenant, first.task
-        handle._clients, handle._returns = clients, first._returns
-        handle.durability, handle.duplicate = "committed", receipt.code == "duplicate"
-        made.append(handle)
+    for like, start, end in submissions.runs:
+        spec = calls[start].spec
+        tenant, task, returns = like.message.tenant, spec.name, returned(spec.handler)
+        made += [
+            # As nearly all are; by ``handle_for`` it takes three times as long.
+            Handle(clients, receipt.id, tenant, returns, task, receipt.code == "duplicate")
+            if receipt.durability == "committed" and kind is Handle
+            else handle_for(clients, spec, receipt, like, kind)
+            for receipt in islice(receipts, start, end)
+        ]
     return made
-
-
-class _EarlyHandles(Generic[R]):
-    """Handles of the first calls of a batch, made while the broker is busy with the others."""
-
-    def __init__(
-        self, clients: Clients, calls: Sequence[TaskCall[R]], submissions: Submissions
-    ) -> None:
-        self.handles: list[Handle[R]] = []
-        self._clients, self._calls, self._submissions = clients, calls, submissions
-        self._is_over = False
-
-    def add(self, receipts: Sequence[Receipt]) -> None:
-        """Make those of the next calls, up to one that was refused, or may be another task."""
-        if self._is_over or not _TAKEN.issuperset(map(_code, receipts)):
-            self._is_over = True
-            return
-        start = len(self.handles)
-        part = slice(start, start + len(receipts))
-        likes = self._submissions.likes[part]
-        self.handles += _handles(self._clients, self._calls[part], receipts, likes)
 
 
 # -- tasks that declare what they depend on ----------------------------------------------------

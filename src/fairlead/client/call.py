@@ -117,8 +117,8 @@ class BoundTask:
     """A task with what was said about its calls so far."""
 
     __slots__ = (
-        "codecs", "durability", "enqueue_timeout", "is_named", "options", "priorities", "quick",
-        "ready", "said", "spec", "tx",
+        "codecs", "durability", "enqueue_timeout", "is_named", "is_usual", "options", "priorities",
+        "quick", "ready", "said", "spec", "tx",
     )  # fmt: skip
 
     def __init__(
@@ -140,6 +140,7 @@ class BoundTask:
         self.durability = durability  # the least that will do
         self.options = merged(spec.options, self.said)
         self.is_named = self.options.id is not UNSET  # by the caller
+        self.is_usual = tx is None and not self.is_named
         self.ready: Template | None = None  # once there was a call, and if they do not differ
         self.quick: Template | None = None  # the same, if each call is a new task at the broker
 

@@ -39,7 +39,7 @@ from fairlead.client.errors import about
 from fairlead.client.fail_fast_breaker import FailFastCaller, fail_fast_store
 from fairlead.client.flow_submit import Draft, send
 from fairlead.client.middleware import AroundEnqueue, through
-from fairlead.client.submit_path import Heard, SubmitPath, counted
+from fairlead.client.submit_path import SubmitPath, counted
 from fairlead.client.task_reader import PageSelection, TaskReader
 from fairlead.client.waiter import Waiter
 from fairlead.model.codecs import Codecs
@@ -117,11 +117,15 @@ class Client:
         ``limit`` is how many seconds it may take. A ``BrokerError`` has the task's id. With a
         fallback the receipt says where the task is; ``committed`` raises instead of spooling it.
         """
-        until = asyncio.get_running_loop().time() + (self.limit if limit is None else limit)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + (self.limit if limit is None else limit)
         row = item if isinstance(item, tuple) else row_of(item)
         try:
             if self._fallback is None and not self._around and self.codecs is None:
-                return await self._path.submit(row, until)
+                answer = await self._path.put(row, until, loop)
+                if isinstance(answer, Exception):
+                    raise answer
+                return answer
             submission = filled(row)
             path = self._path.choose(durability, (submission,))
 
@@ -163,9 +167,8 @@ class Client:
         submissions: Sequence[Submission],
         limit: float | None = None,
         durability: Durability = "spooled",
-        heard: Heard | None = None,
     ) -> list[Receipt]:
-        """Enqueue tasks that may depend on each other, in few calls.
+        """Enqueue tasks that may depend on each other, in as few calls as the limits allow.
 
         Receipts come in the order given. A cycle raises before anything is written. A task whose
         parent in the same list was refused is refused too (``unknown_dependency``); one whose
@@ -173,13 +176,12 @@ class Client:
 
         If a call in the middle fails, those before it stand; the same list again is safe, because
         the broker knows the ids it has accepted; the error has those of the call that failed.
-        ``limit`` is for all of it; without one each call has the usual time. ``heard`` is that of
-        ``SubmitPath``.
+        ``limit`` is for all of it; without one each call has the usual time.
         """
         in_all = self._in_all(limit)
 
         async def send(submissions: Sequence[Submission]) -> list[Receipt]:
-            sent = await self._path.submit_many(submissions, in_all, durability, heard)
+            sent = await self._path.submit_many(submissions, in_all, durability)
             return await self.recognized(submissions, sent)
 
         if self._around:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn, TypeVar
 
 from fairlead.broker.requests import Receipt, Submission
 from fairlead.model.errors import (
@@ -17,6 +17,8 @@ from fairlead.model.errors import (
     Refused,
     UnknownDependency,
 )
+
+T = TypeVar("T")
 
 
 def about(error: BrokerError, submission: Submission) -> None:
@@ -183,8 +185,37 @@ APP: Mapping[str, str] = {
 }
 
 
-def no_attribute(owner: object, name: str, habits: Mapping[str, str]) -> NoReturn:
-    """Raise the AttributeError of a name that there is not, with what to use instead."""
-    kind = type(owner).__name__
-    hint = f"; {habits[name]}" if name in habits else ""
-    raise AttributeError(f"{kind!r} object has no attribute {name!r}{hint}", name=name, obj=owner)
+def telling(habits: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
+    """Make the AttributeErrors of these names say what to use instead.
+
+    A ``__getattr__`` would do the same, and make each use of what there is three times as long.
+    """
+
+    def told(kind: type[T]) -> type[T]:
+        there_is = habits.keys() & dir(kind)
+        if there_is:
+            raise TypeError(f"{kind.__name__} has what is called a habit: {there_is}")
+        for name, instead in habits.items():
+            setattr(kind, name, _Habit(name, instead))
+        setattr(kind, "__dir__", shown)  # noqa: B010 - a checker takes it for fixed
+        return kind
+
+    def shown(owner: object) -> list[str]:
+        return [name for name in object.__dir__(owner) if name not in habits]
+
+    return told
+
+
+class _Habit:
+    """A name that is no attribute."""
+
+    def __init__(self, name: str, instead: str) -> None:
+        self._name, self._instead = name, instead
+
+    def __get__(self, owner: object | None, kind: type) -> NoReturn:
+        name = self._name
+        raise AttributeError(
+            f"{kind.__name__!r} object has no attribute {name!r}; {self._instead}",
+            name=name,
+            obj=kind if owner is None else owner,
+        )

@@ -7,15 +7,15 @@ import math
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import (
-    TYPE_CHECKING,
     Any,
     Generic,
     Literal,
-    NoReturn,
     TypeVar,
     cast,
     get_type_hints,
 )
+
+from msgspec import Struct
 
 from fairlead.broker.explanation import Explanation, explain
 from fairlead.broker.records import Parts, TaskRecord
@@ -23,9 +23,9 @@ from fairlead.broker.repeats import Limit, repeated
 from fairlead.broker.requests import Alter, Receipt, Submission
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
-from fairlead.client.errors import HANDLE, no_attribute
+from fairlead.client.errors import HANDLE, telling
 from fairlead.client.task_info import TaskInfo, info_of
-from fairlead.model.argument_packing import unpack_as
+from fairlead.model.argument_packing import Unstorable, unpack_as
 from fairlead.model.errors import (
     Ambiguous,
     BrokerError,
@@ -47,37 +47,24 @@ from fairlead.model.result_refs import Output
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
 
-_new = object.__new__
 
-
-class Handle(Generic[R]):
+# Not watched by the garbage collector: a handle leads to no handle, and there are many at once.
+@telling(HANDLE)
+class Handle(Unstorable, Struct, Generic[R], eq=False, gc=False):
     """Stands for one task. Holds its id, not its content; may be made anew from the id."""
 
-    __slots__ = ("_clients", "_returns", "duplicate", "durability", "id", "task", "tenant")
-
-    def __init__(
-        self,
-        clients: Clients,
-        id: str,
-        tenant: str,
-        *,
-        returns: Any = Any,
-        task: str = "",
-        duplicate: bool = False,
-        durability: Literal["committed", "spooled"] = "committed",
-    ) -> None:
-        self.id = id
-        """The id of the task."""
-        self.tenant = tenant
-        """Whose task it is; empty: not known, until the task was read."""
-        self.task = task
-        """The name of its task; empty for a handle that was made from an id."""
-        self.duplicate = duplicate
-        """True: the task was there before, and this is it."""
-        self.durability: Literal["committed", "spooled"] = durability
-        """What the broker promised when it accepted the task."""
-        self._clients = clients
-        self._returns = returns
+    _clients: Clients
+    id: str
+    """The id of the task."""
+    tenant: str
+    """Whose task it is; empty: not known, until the task was read."""
+    _returns: Any = Any
+    task: str = ""
+    """The name of its task; empty for a handle that was made from an id."""
+    duplicate: bool = False
+    """True: the task was there before, and this is it."""
+    durability: Literal["committed", "spooled"] = "committed"
+    """What the broker promised when it accepted the task."""
 
     @property
     def is_accepted(self) -> bool:
@@ -261,11 +248,6 @@ class Handle(Generic[R]):
         parts = [self.task, self.id, f"tenant={self.tenant!r}" if self.tenant else ""]
         return f"<{type(self).__name__} {' '.join(part for part in parts if part)}>"
 
-    if not TYPE_CHECKING:  # a checker would take it for any attribute
-
-        def __getattr__(self, name: str) -> NoReturn:
-            no_attribute(self, name, HANDLE)
-
     def __eq__(self, other: object) -> bool:
         return self.id == other.id if isinstance(other, Handle) else NotImplemented
 
@@ -286,26 +268,19 @@ def handle_for(
         from fairlead.client.spooled_handle import SpooledHandle
 
         kind = SpooledHandle
-    elif kind is Handle:
-        made: Handle[Any] = _new(Handle)  # the same as below, which takes twice as long
-        made.id, made.tenant, made.task = receipt.id, submission.message.tenant, spec.name
-        made._clients, made._returns = clients, _returned(spec.handler)
-        made.durability = "committed"
-        made.duplicate = receipt.code == "duplicate"
-        return made
     return kind(
         clients,
         receipt.id,
         submission.message.tenant,
-        returns=_returned(spec.handler),
-        task=spec.name,
-        duplicate=receipt.code == "duplicate",
-        durability=receipt.durability,
+        returned(spec.handler),
+        spec.name,
+        receipt.code == "duplicate",
+        receipt.durability,
     )
 
 
 @lru_cache(maxsize=1024)
-def _returned(handler: Callable[..., Any]) -> Any:
+def returned(handler: Callable[..., Any]) -> Any:
     """Return the type that the function says it returns; Any if it does not say."""
     # Not at registration: annotations may name things that the module defines further down.
     try:

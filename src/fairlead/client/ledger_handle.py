@@ -43,25 +43,11 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds between two looks at the led
 _UNSENT = ("pending", "claimed")
 
 
-class LedgerHandle(Handle[R]):
+class LedgerHandle(Handle[R], eq=False, gc=False):
     """Stands for a task that the broker may not know yet."""
 
-    __slots__ = ("_flow", "_is_seen")
-
-    def __init__(
-        self,
-        clients: Clients,
-        id: str,
-        tenant: str,
-        *,
-        flow: str = "",
-        is_seen: bool = False,
-        **rest: Any,
-    ) -> None:
-        """``is_seen`` says that it was committed: it is gone if neither side knows it."""
-        super().__init__(clients, id, tenant, **rest)
-        self._flow = flow  # its members have no rows of their own before the broker has them
-        self._is_seen = is_seen
+    _flow: str = ""  # its members have no rows of their own before the broker has them
+    _is_seen: bool = False  # it was committed: it is gone if neither side knows it
 
     @property
     def is_accepted(self) -> bool:
@@ -150,10 +136,10 @@ class LedgerHandle(Handle[R]):
                     self._clients,
                     holder,
                     self.tenant,
-                    is_seen=True,
-                    returns=self._returns,
-                    task=self.task,
+                    self._returns,
+                    self.task,
                     duplicate=True,
+                    _is_seen=True,
                 )
             raise TaskRefused(self.id, standing.reason, holder)
         if standing.state == State.CANCELLED:
@@ -265,7 +251,7 @@ def handle_of(clients: Clients, id: str, tenant: str) -> Handle[Any]:
         return SpooledHandle(clients, id, tenant)
     if clients.ledger_url is None:
         return Handle(clients, id, tenant)
-    return LedgerHandle(clients, id, tenant, is_seen=True)
+    return LedgerHandle(clients, id, tenant, _is_seen=True)
 
 
 def ledger_of(clients: Clients, id: str) -> Ledger:

@@ -22,10 +22,8 @@ R = TypeVar("R", covariant=True)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5  # seconds between two looks at the spool
 
 
-class SpooledHandle(Handle[R]):
+class SpooledHandle(Handle[R], eq=False, gc=False):
     """Stands for a task that the broker may not know yet."""
-
-    __slots__ = ()
 
     @property
     def is_accepted(self) -> bool:
@@ -120,7 +118,7 @@ class SpooledHandle(Handle[R]):
             self._clients,
             holder,
             self.tenant,
-            returns=self._returns,
-            task=self.task,
+            self._returns,
+            self.task,
             duplicate=True,
         )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from fairlead.broker import Caller, Store
-from fairlead.broker.call_sizes import Room, chunks, packed_for, packs
+from fairlead.broker.call_sizes import Room, chunks, packed_for
 from fairlead.broker.dependency_order import ordered, redirected
 from fairlead.broker.repeats import Limit, late, undone
 from fairlead.broker.requests import MAX_ENQUEUE, Durability, Receipt, Submission
@@ -25,9 +25,6 @@ from fairlead.telemetry.counters import Counters
 if TYPE_CHECKING:
     from fairlead.fallback.fallback import Fallback
     from fairlead.fallback.submitter import Submitter
-
-#: Takes receipts, in the order of their tasks.
-Heard = Callable[[list[Receipt]], None]
 
 _at, _depends_on = attrgetter("at"), attrgetter("depends_on")
 
@@ -42,7 +39,6 @@ class SubmitPath:
         self._caller = caller
         self._counters = counters
         self._submitter: Submitter | None = None
-        self._packs = fallback is None and packs(store)
         if fallback is not None:
             # Here: most programs have none.
             from fairlead.fallback.submitter import Submitter
@@ -55,7 +51,8 @@ class SubmitPath:
         self._batcher: Batcher[Row, Receipt] = Batcher(
             self._flush, limit=MAX_ENQUEUE, fits=Room().takes_row, again=undone, late=late
         )
-        self.submit = self._batcher.submit  # one task, until a moment of the loop's clock
+        # One task, until a moment of the loop's clock.
+        self.submit, self.put = self._batcher.submit, self._batcher.put
 
     def choose(
         self, durability: Durability, submissions: Sequence[Submission]
@@ -71,13 +68,25 @@ class SubmitPath:
         self._submitter.check_present(submissions)
         return self
 
-    async def enqueue(
+    def enqueue(
+        self, submissions: Sequence[Submission], limit: Limit | None
+    ) -> Coroutine[Any, Any, list[Receipt]]:
+        """Enqueue tasks in one call; without a limit it has the usual time."""
+        if self._line is None and not self._counters.on:
+            return self._call(submissions, limit)
+        return self._counted(submissions, limit)
+
+    def _call(
+        self, submissions: Sequence[Submission], limit: Limit | None
+    ) -> Coroutine[Any, Any, list[Receipt]]:
+        store = self._store
+        return self._caller.call(lambda call: store.enqueue(call, submissions), limit)
+
+    async def _counted(
         self, submissions: Sequence[Submission], limit: Limit | None
     ) -> list[Receipt]:
-        """Enqueue tasks in one call; without a limit it has the usual time."""
         if self._line is None or self._submitter is None:
-            enqueue = partial(self._store.enqueue, submissions=submissions)
-            receipts = await self._caller.call(enqueue, limit)
+            receipts = await self._call(submissions, limit)
         else:
             clock = asyncio.get_running_loop().time
             limit = limit or Limit(clock() + self._caller.limit)
@@ -91,18 +100,13 @@ class SubmitPath:
         submissions: Sequence[Submission],
         limit: Limit | None,
         durability: Durability,
-        heard: Heard | None = None,
     ) -> list[Receipt]:
-        """Enqueue tasks that may depend on each other; return their receipts in the order given.
-
-        ``heard`` gets receipts of the first tasks, of those behind them and so on, as far as there
-        is time for it while the broker has other calls to do: perhaps none, never all.
-        """
+        """Enqueue tasks that may depend on each other; return their receipts in the order given."""
         kinds = kinds_of(submissions)
         # All at once: so none goes before one ahead of it.
         submissions = dated(submissions, kinds)
         if not any(map(_depends_on, kinds)):
-            return await self._submit(submissions, limit, durability, heard)
+            return await self._submit(submissions, limit, durability)
         todo = ordered(submissions)
         receipts: dict[str, list[Receipt]] = {}
         while todo:
@@ -119,30 +123,22 @@ class SubmitPath:
         submissions: Sequence[Submission],
         limit: Limit | None,
         durability: Durability,
-        heard: Heard | None = None,
     ) -> list[Receipt]:
-        """Enqueue tasks in their order, one call after the other.
-
-        While one is under way the next is made ready, and what came of the one before looked at.
-        """
+        """Enqueue tasks in their order: a call is made ready while the one before is under way."""
         receipts: list[Receipt] = []
-        sent: list[Receipt] = []  # of the call before
         if self._submitter is not None:  # which looks at each of them again and again
             submissions = list(submissions)
-        todo = list(chunks(submissions, packs_ahead=self._packs))
+        todo = list(chunks(submissions))
         ready: Sequence[Submission] = todo[0] if todo else ()
         for place, chunk in enumerate(todo, 1):
             try:
                 call = self.choose(durability, chunk).enqueue(ready, limit)
-                if len(todo) == 1:
-                    return await call
+                if place == len(todo):
+                    return receipts + await call
                 under_way = asyncio.ensure_future(call)
                 try:
                     await asyncio.sleep(0)  # it is sent
-                    if place < len(todo):
-                        ready = self._packed(todo[place])
-                    if sent and heard is not None:
-                        heard(sent)
+                    ready = self._packed(todo[place])
                 finally:
                     sent = await under_way
                 receipts += sent
@@ -157,7 +153,7 @@ class SubmitPath:
 
     def _packed(self, submissions: Sequence[Submission]) -> Sequence[Submission]:
         """Return the same, made ready as far as that can be done before their call."""
-        return packed_for(self._store, submissions) if self._packs else submissions
+        return submissions if self._submitter is not None else packed_for(self._store, submissions)
 
     async def close(self) -> None:
         """Finish what is outstanding and refuse the rest."""
@@ -165,11 +161,12 @@ class SubmitPath:
         if self._submitter is not None:
             await self._submitter.close()
 
-    async def _flush(self, rows: list[Row]) -> list[Receipt]:
+    def _flush(self, rows: list[Row]) -> Awaitable[list[Receipt]]:
         # As long as nothing was done, those whose time is over are told so, and the others go into
         # the next call. Once something may have been, they all have to wait for the same reply.
         limit = Limit(self._batcher.earliest, self._batcher.latest)
-        return await self.enqueue(dated(Submissions.of(rows)), limit)
+        likes, ids, bodies = map(list, zip(*rows, strict=True))
+        return self.enqueue(dated(Submissions(likes, ids, bodies)), limit)
 
     @staticmethod
     def _failed(

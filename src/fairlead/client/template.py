@@ -7,6 +7,7 @@ makes it, a trace as ``Trace.encode`` does.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import UNSET
@@ -30,6 +31,9 @@ _STORED_AS_THEY_ARE = frozenset((str, int, bool, type(None)))
 _MOST_FRONTS = 4_096
 
 _FIELDS = b"\x92"  # arguments by position, and by keyword
+
+# No text, or too much of it or of a number, or another type.
+_NOT_PLAIN = (KeyError, ValueError, OverflowError)
 
 _join = b"".join  # of three it takes half as long as two additions
 
@@ -106,10 +110,36 @@ class Template:
             packed = encode(args)
             if self._codecs is None:
                 return _join((self._fronts[len(packed)], packed, self._after))
-        except (KeyError, ValueError, OverflowError):  # no text, or too much of it or of a number
+        except _NOT_PLAIN:
             return None
         arguments = self._codecs.encode(b"%b%b\x80" % (_FIELDS, packed), "the arguments", MAX_BODY)
         return BodyFrame(self._body).around(arguments)
+
+    def bodies(self, calls: Iterable[tuple[Any, ...]]) -> list[bytes]:
+        """Return the bodies of calls with these arguments, up to one to look closer at.
+
+        The same as by ``body``, which takes half as long again; with a codec that is no matter.
+        """
+        made: list[bytes] = []
+        if self._codecs is not None:
+            for args in calls:
+                body = self.body(args)
+                if body is None:
+                    break
+                made.append(body)
+            return made
+        add, fronts, after, known = made.append, self._fronts, self._after, self._known
+        try:
+            for args in calls:
+                types = known
+                for value in args:
+                    types = types[type(value)]
+                types[None]
+                packed = encode(args)
+                add(_join((fronts[len(packed)], packed, after)))
+        except _NOT_PLAIN:
+            pass
+        return made
 
     def plain(self, id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Row | None:
         """Return what the broker gets of a call that is plainly right; None: look closer."""

@@ -37,6 +37,12 @@ _REMEMBERED = 16 * 1024  # counted bytes from which on it pays to remember parts
 _PLACE = re.compile(r" - at ((?:`key` in )?`\$[\w.\[\]]*`)\Z")  # how msgspec ends its errors
 
 
+class Unstorable:
+    """What stands for something elsewhere: a struct of it is no data."""
+
+    __slots__ = ()
+
+
 class _Budget:
     """How many bytes are stored at least: one for each value, one for each character and byte.
 
@@ -296,6 +302,8 @@ def _reduced(value: Any, where: str) -> Any:
     One step only, where there is something inside: msgspec would reduce all of it at once, keep
     the order of sets, and make one of two keys that reduce to the same text.
     """
+    if isinstance(value, Unstorable):
+        raise NotSerializable(where, value, f"values of type {type(value).__name__} are not stored")
     try:
         if isinstance(value, bytearray | memoryview):
             return bytes(value)

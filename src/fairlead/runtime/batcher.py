@@ -66,22 +66,29 @@ class Batcher(Generic[Item, Answer]):
         A caller that is cancelled takes its item back unless a flush has it already. ``until`` is
         a moment of the loop's clock.
         """
+        answer = await self.put(item, until, asyncio.get_running_loop())
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def put(
+        self, item: Item, until: float, loop: asyncio.AbstractEventLoop
+    ) -> asyncio.Future[Answer | Exception]:
+        """Hand in one item; its answer, or its error as a result, comes through the future.
+
+        Errors travel as results: an exception set on a future whose caller was cancelled in the
+        same tick would be logged as never retrieved.
+        """
         if self._closed:
             raise RuntimeError("the batcher is closed")
-        loop = asyncio.get_running_loop()
-        # Errors travel as results: an exception set on a future whose caller was cancelled in the
-        # same tick would be logged as never retrieved.
         future: asyncio.Future[Answer | Exception] = loop.create_future()
         self._waiting.append((item, future, until))
         if until < self._looks_at:
             self._look_again(until)
         if self._runner is None:
             # A new task begins in the next turn of the loop, after everyone who is ready now.
-            self._runner = loop.create_task(self._run(), name="batcher")
-        answer = await future
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+            self._runner = loop.create_task(self._run())
+        return future
 
     async def flush(self) -> None:
         """Return when everything submitted before this call, or during it, has been answered."""
@@ -95,8 +102,15 @@ class Batcher(Generic[Item, Answer]):
 
     async def _run(self) -> None:
         try:
-            while batch := self._next():
-                answers = await self._answers(batch)
+            while items := self._next():
+                answers: Sequence[Answer | Exception]
+                try:
+                    answers = await self._flush(items)
+                except Exception as error:  # noqa: BLE001 - it belongs to the callers
+                    answers = self._failed(error)
+                if len(answers) != len(self._flying):
+                    wrong = f"{len(answers)} answers came back for {len(items)} items"
+                    answers = [RuntimeError(wrong) for _ in items]
                 for (_, future, _), answer in zip(self._flying, answers, strict=True):
                     if not future.done():
                         future.set_result(answer)
@@ -108,40 +122,37 @@ class Batcher(Generic[Item, Answer]):
             self._flying = []
             self._runner = None
 
-    def _next(self) -> list[_Entry[Item, Answer]]:
+    def _next(self) -> list[Item]:
+        """Take those of the next flush, whose entries are ``_flying`` then."""
         batch: list[_Entry[Item, Answer]] = []
         items: list[Item] = []
         earliest, latest = math.inf, -math.inf
-        while self._waiting and len(batch) < self._limit:
-            entry = self._waiting[0]
+        waiting, fits, limit = self._waiting, self._fits, self._limit
+        while waiting and len(batch) < limit:
+            entry = waiting.popleft()
             item, future, until = entry
-            if not future.done():
-                if items and self._fits is not None and not self._fits(items, item):
-                    break
-                items.append(item)
-                batch.append(entry)
-                if until < earliest:
-                    earliest = until
-                if until > latest:
-                    latest = until
-            self._waiting.popleft()
+            if future.done():
+                continue
+            if fits is not None and items and not fits(items, item):
+                waiting.appendleft(entry)
+                break
+            items.append(item)
+            batch.append(entry)
+            if until < earliest:
+                earliest = until
+            if until > latest:
+                latest = until
         self._flying, self.earliest, self.latest = batch, earliest, latest
-        return batch
+        return items
 
-    async def _answers(self, batch: list[_Entry[Item, Answer]]) -> Sequence[Answer | Exception]:
-        """One answer for each that is still in ``_flying``."""
-        try:
-            answers = await self._flush([item for item, _, _ in batch])
-        except Exception as error:  # noqa: BLE001 - it belongs to the callers, whatever it is
-            if self._again is not None and self._again(error):
-                over = asyncio.get_running_loop().time() + _STEP
-                self._waiting.extendleft(entry for entry in reversed(batch) if entry[2] > over)
-                self._flying = [entry for entry in batch if entry[2] <= over]
-            return [error, *(own_copy(error) for _ in self._flying[1:])][: len(self._flying)]
-        if len(answers) != len(batch):
-            wrong = RuntimeError(f"{len(answers)} answers came back for {len(batch)} items")
-            return [own_copy(wrong) for _ in batch]
-        return answers
+    def _failed(self, error: Exception) -> list[Exception]:
+        """One answer for each that is still in ``_flying`` after its flush has failed."""
+        batch = self._flying
+        if self._again is not None and self._again(error):
+            over = asyncio.get_running_loop().time() + _STEP
+            self._waiting.extendleft(entry for entry in reversed(batch) if entry[2] > over)
+            self._flying = [entry for entry in batch if entry[2] <= over]
+        return [error, *(own_copy(error) for _ in self._flying[1:])][: len(self._flying)]
 
     # -- who is late -------------------------------------------------------------------------
 

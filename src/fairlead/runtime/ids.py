@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import time
+from collections.abc import Callable
 
 from fairlead.runtime.process_hooks import at_fork
 
@@ -15,50 +16,57 @@ _VARIANT = bytes(byte & 0x3F | 0x80 for byte in range(256))
 
 _MILLISECOND = 1_000_000  # nanoseconds
 _MOST_AHEAD = 10 * _MILLISECOND  # of the clock
+_PART = 245  # nanoseconds: the least that always leads to another part
 #: What stands for each part of a millisecond in an id, behind the version: a 4,096th of it each.
 _PARTS = struct.pack(">4096H", *range(0x7000, 0x8000)).hex(" ", 2).split()
 
 _drawn: list[str] = []  # randomness in stock, the variant in front; each goes into one id
 at_fork(after_in_child=_drawn.clear)  # or a child would make ids of its parent's
 
-# Of the last id: its millisecond in nanoseconds, how ids of that begin, and its part of it. All at
-# once, because another thread may be in another millisecond.
-_last: tuple[int, str, int] = 0, "", -1
 
+def _maker() -> Callable[[], str]:
+    """Return ``new_id``; what it changes are variables of its own, which takes half as long."""
+    take, parts = _drawn.pop, _PARTS
+    # The least moment of the next id, and of the last millisecond how ids of that begin. These are
+    # one, because another thread may be in another millisecond.
+    least = 0
+    millisecond = 0, ""
 
-def new_id() -> str:
-    """A fresh id; ids that one process makes one after the other sort in that order.
+    def new_id() -> str:
+        """A fresh id; ids that one process makes one after the other sort in that order.
 
-    Behind the milliseconds stand twelve bits of what is left of the time, a quarter of a
-    microsecond each: tasks that are due at the same moment run in the order of their ids. An id
-    that follows sooner, or after the clock was set back a little, has the next quarter. The rest
-    is the operating system's randomness.
-    """
-    global _last  # noqa: PLW0603 - an id follows the one before
-    try:
-        chance = _drawn.pop()  # one step: no two threads get the same
-    except IndexError:
-        chance = _draw()
-    now = time.time_ns()
-    began, beginning, last = _last
-    rest = now - began
-    if not -_MOST_AHEAD < rest < _MILLISECOND:
-        milliseconds, rest = divmod(now, _MILLISECOND)
-        began, beginning, last = now - rest, milliseconds.to_bytes(6).hex(), -1
-    part = rest * 64 // 15_625  # 4,096 / 1,000,000 of it, in numbers that Python divides at once
-    if part <= last:
-        part = last + 1
-        if part == len(_PARTS):
-            began, part = began + _MILLISECOND, 0
-            beginning = (began // _MILLISECOND).to_bytes(6).hex()
-    _last = began, beginning, part
-    return f"{beginning}{_PARTS[part]}{chance}"
+        Behind the milliseconds stand twelve bits of what is left of the time, a quarter of a
+        microsecond each: tasks that are due at the same moment run in the order of their ids. An id
+        that follows sooner, or after the clock was set back a little, has the next quarter. The
+        rest is the operating system's randomness.
+        """
+        nonlocal least, millisecond
+        try:
+            chance = take()  # one step: no two threads get the same
+        except IndexError:
+            chance = _draw()
+        now = time.time_ns()
+        if now < least and now > least - _MOST_AHEAD:
+            now = least
+        least = now + _PART
+        began, beginning = millisecond
+        rest = now - began
+        if not 0 <= rest < _MILLISECOND:
+            milliseconds, rest = divmod(now, _MILLISECOND)
+            beginning = milliseconds.to_bytes(6).hex()
+            millisecond = now - rest, beginning
+        # 4,096 / 1,000,000 of it, in numbers that Python divides at once.
+        return f"{beginning}{parts[rest * 64 // 15_625]}{chance}"
+
+    return new_id
 
 
 def _draw() -> str:
     """Fill the stock, and take one out."""
     drawn = bytearray(os.urandom(_SIZE * _MANY))
     drawn[::_SIZE] = drawn[::_SIZE].translate(_VARIANT)
-    first, *others = drawn.hex(" ", _SIZE).split()
-    _drawn.extend(others)
-    return first
+    _drawn.extend(drawn.hex(" ", _SIZE).split())
+    return _drawn.pop()
+
+
+new_id = _maker()

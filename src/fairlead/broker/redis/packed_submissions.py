@@ -56,7 +56,7 @@ class PackedSubmissions(Submissions):
         if not isinstance(found, Submissions):
             found = Submissions.of(found)
         self.likes, self.ids, self.bodies = found.likes, found.ids, found.bodies
-        self._kinds = found._kinds
+        self._runs = found._runs
         parts: list[bytes] = []
         self.length = _add_plain(parts, found)
         if self.length:
@@ -93,11 +93,11 @@ def _beginning(count: int, function: str, key: str, clock: str, incarnation: str
 def _add_plain(parts: list[bytes], submissions: Submissions) -> int:
     """Add the arguments of tasks that want nothing special; how many there are, 0: some do."""
     global _last  # noqa: PLW0603 - calls of one task come again and again
-    sizes, fronts = _sizes, _fronts
+    ids, bodies = submissions.ids, submissions.bodies
     last, head = _last
     run: bytes | None = None  # the head of the run that is being written
     count = place = in_run = 0
-    for like, id, body in zip(submissions.likes, submissions.ids, submissions.bodies, strict=True):
+    for like, start, end in submissions.runs:
         if like is not last:
             if wants_more(like):
                 return 0
@@ -107,21 +107,36 @@ def _add_plain(parts: list[bytes], submissions: Submissions) -> int:
         if head is not run:
             if run is not None:
                 parts[place] = _run_count(in_run)
-            parts += (b"\r\n$1\r\nP", sizes[len(head)], head, b"")
+            parts += (b"\r\n$1\r\nP", _sizes[len(head)], head, b"")
             run, place, count, in_run = head, len(parts) - 1, count + 3, 0
+        in_run += end - start
         trace = like.message.trace
-        if trace:
-            size, more = len(body), len(trace)
-            front = sizes[size + more + SIZES.size] + SIZES.pack(size, more)
-            parts += (sizes[len(id)], id.encode(), front, body, trace)
-        else:
-            parts += (sizes[len(id)], id.encode(), fronts[len(body)], body)
-        in_run += 1
+        if not trace and end - start > 1:
+            _add_alike(parts, ids[start:end], bodies[start:end])
+            continue
+        for at in range(start, end):
+            id, body = ids[at], bodies[at]
+            if trace:
+                size, more = len(body), len(trace)
+                front = _sizes[size + more + SIZES.size] + SIZES.pack(size, more)
+                parts += (_sizes[len(id)], id.encode(), front, body, trace)
+            else:
+                parts += (_sizes[len(id)], id.encode(), _fronts[len(body)], body)
     if run is not None:
         parts[place] = _run_count(in_run)
         if last is not None and not last.message.id:
             _last = last, head
-    return count + 2 * len(submissions.ids)
+    return count + 2 * len(ids)
+
+
+def _add_alike(parts: list[bytes], ids: Sequence[str], bodies: Sequence[bytes]) -> None:
+    """Add tasks that differ in nothing else, column by column: a loop takes half as long again."""
+    made = [b""] * (4 * len(ids))
+    made[::4] = map(_sizes.__getitem__, map(len, ids))
+    made[1::4] = map(str.encode, ids)
+    made[2::4] = map(_fronts.__getitem__, map(len, bodies))
+    made[3::4] = bodies
+    parts += made
 
 
 @lru_cache(maxsize=512)

@@ -211,20 +211,20 @@ class Session:
             self.wrote = began
         return reply
 
-    async def numbered(
+    def numbered(
         self,
         verb: str,
         call: Call,
         now: float | None,
         args: Sequence[Value] = (),
         tail: PackedSubmissions | None = None,
-    ) -> Any:
+    ) -> Awaitable[Any]:
         """Run the script of a verb that takes a number; ``tail`` stands for packed arguments."""
         name = call.incarnation
         if len(name) > _LONGEST_INCARNATION // 4 and len(name.encode()) > _LONGEST_INCARNATION:
             raise InvalidOption("incarnation", name, f"at most {_LONGEST_INCARNATION} bytes long")
         head = (self.clock(now), name, call.number)
-        return await self.run(verb, args, call, head=head, tail=tail)
+        return self.run(verb, args, call, head=head, tail=tail)
 
     async def own(
         self, verb: str, now: float | None, *args: Value, until: float | None = None
