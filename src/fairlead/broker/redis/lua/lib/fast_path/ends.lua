@@ -52,40 +52,46 @@ end
 function straight.read_owners(exchange, known)
   local ids, total, run_ends, names, begin = exchange.ids, exchange.settled, exchange.run_ends, exchange.names, exchange.begin
   local records, firsts, openings, owners, tenants, sizes = call('HMGET', prefix .. 'records', unpack(ids)), {}, {}, {}, {}, {}
-  local to, last, last_begins, opening, tail, live, group, run, run_to = FATE_END + #begin, nil, nil, nil, nil, nil, 0, 0, 0
-  local head = to + 3
+  local to, last, begins, opening, tail, tail_size, live, group, run, run_to = FATE_END + #begin, nil, nil, nil, nil, nil, nil, 0, 0, 0
+  local head, queue, queue_text, only = to + 3, nil, nil, nil
   for i = 1, total do
     local record = records[i]
     if i > run_to then
       run = run + 1
-      run_to, last, last_begins = run_ends[run], nil, nil
+      run_to, last, begins = run_ends[run], nil, nil
     end
     if record ~= last then
       if not record then return false end
       last = record
-      local begins = sub(record, 1, to)
-      if begins ~= last_begins then
-        last_begins, opening = begins, opening_of(begins, begin, exchange.runs[run])
+      -- To find what was found in the record before costs less than to cut it out and compare.
+      if not begins or find(record, begins, 1, true) ~= 1 then
+        begins = sub(record, 1, to)
+        opening = opening_of(begins, begin, exchange.runs[run])
         if not opening then return false end
         opening.base = run > 1 and run_ends[run - 1] or 0
       end
       -- Queue, tenant, level, which is a digit, and what is behind it. A pattern would cost twice as much.
-      local queue_end = find(record, SEP, head, true)
-      local tenant_end = find(record, SEP, queue_end + 1, true)
-      local queue, tenant, ends = sub(record, head, queue_end - 1), sub(record, queue_end + 1, tenant_end - 1), sub(record, tenant_end + 3)
-      if ends ~= tail then
-        local kind = kind_of(sub(ends, 1, -1 - SIZE_LENGTH))
-        if kind.limited or kind.flow or sub(ends, -SIZE_LENGTH, -9) ~= FIRST_LIFE then return false end
-        tail, live = ends, COUNTED + unpacked('<I', ends, #ends - 7)
+      if not queue or find(record, queue_text, head, true) ~= head then
+        queue = sub(record, head, find(record, SEP, head, true) - 1)
+        queue_text, only = queue .. SEP, not only and queue
+        if not known[queue] then names[#names + 1], known[queue] = queue, true end
       end
-      if not known[queue] then names[#names + 1], known[queue] = queue, true end
+      local tenant_at = head + #queue_text
+      local tenant_end = find(record, SEP, tenant_at, true)
+      if #record - tenant_end ~= tail_size or not find(record, tail, tenant_end + 3, true) then
+        tail, tail_size = sub(record, tenant_end + 3), #record - tenant_end
+        local kind = kind_of(sub(tail, 1, -1 - SIZE_LENGTH))
+        if kind.limited or kind.flow or sub(tail, -SIZE_LENGTH, -9) ~= FIRST_LIFE then return false end
+        live = COUNTED + unpacked('<I', tail, #tail - 7)
+      end
       group = group + 1
-      firsts[group], openings[group], owners[group], tenants[group], sizes[group] = i, opening, queue, tenant, live
+      firsts[group], openings[group], owners[group], tenants[group], sizes[group]
+        = i, opening, queue, sub(record, tenant_at, tenant_end - 1), live
     end
   end
   firsts[group + 1] = total + 1
-  exchange.groups, exchange.records, exchange.firsts, exchange.openings, exchange.owners, exchange.tenants, exchange.sizes
-    = group, records, firsts, openings, owners, tenants, sizes
+  exchange.groups, exchange.records, exchange.firsts, exchange.openings, exchange.owners, exchange.tenants, exchange.sizes, exchange.owner
+    = group, records, firsts, openings, owners, tenants, sizes, only
   return true
 end
 
@@ -93,52 +99,6 @@ end
 function straight.changing(queue)
   if queue.tail == '' then queue.tail = sub(queue.stored, queue.numbers[Q_TAIL]) end
   return queue.stats or stats.of(queue)
-end
-
--- Of what is settled, those that were only held begin before one ends. What is said of a tenant in exchange.rows (see events.events)
--- is noted in exchange.texts, since it is said again when they end.
-local function begin_held(exchange)
-  local openings, firsts, owners, tenants, ids, rows, texts, rows_size
-    = exchange.openings, exchange.firsts, exchange.owners, exchange.tenants, exchange.ids, exchange.rows, exchange.texts, exchange.rows_size
-  local last_opening, name, queue, light, counted, took, noted_tenant = nil, nil, nil, nil, nil, nil, nil
-  for group = 1, exchange.groups do
-    local opening = openings[group]
-    if opening.held then
-      local first, last, tenant_name = firsts[group], firsts[group + 1] - 1, tenants[group]
-      local size, text = last + 1 - first, first == last and ids[first] or concat(ids, SEP, first, last)
-      if opening ~= last_opening or owners[group] ~= name then
-        last_opening, name, noted_tenant = opening, owners[group], nil
-        queue = exchange.queues[name]
-        light, counted, took = queue.light, straight.changing(queue), now - last_opening.since
-        local head = 'started\0314\031' .. name .. SEP .. last_opening.token .. ARGV[2]
-        if head ~= exchange.row_head then
-          rows_size = rows_size + 1
-          rows[rows_size], exchange.row_head = exchange.row_head and '\30' .. head or head, head
-        else
-          noted_tenant = exchange.row_tenant
-        end
-      end
-      local light_tenant = light[tenant_name]
-      counted[STARTED], counted.waits[last_opening.since] = counted[STARTED] + size, (counted.waits[last_opening.since] or 0) + size
-      if light_tenant then
-        light_tenant[L_STARTED] = light_tenant[L_STARTED] + size
-        if took > light_tenant[L_WAITED] then light_tenant[L_WAITED] = took end
-      else
-        local tenant = queue.tenants[tenant_name]
-        if not tenant or tenant[HOUR] ~= exchange.hour then return false end
-        tenant[HOUR + STARTED] = tenant[HOUR + STARTED] + size
-        if took > tenant[WAITED] then tenant[WAITED] = took end
-      end
-      rows_size = rows_size + 1
-      if tenant_name == noted_tenant then rows[rows_size] = SEP .. text else
-        text = '\31\28' .. tenant_name .. SEP .. text
-        rows[rows_size], texts[group], noted_tenant = text, text, tenant_name
-      end
-      exchange.row_tenant = noted_tenant
-    end
-  end
-  exchange.rows_size = rows_size
-  return true
 end
 
 -- `from` to `to` of what is settled are of one queue.
@@ -163,45 +123,72 @@ local function keep_results(exchange, queue, opening, begins, first, last)
   return bytes
 end
 
--- End what is settled: records and counts as they will be. False if there is more to one of them.
+-- End what is settled: records and counts as they will be. Those that were only held begin before one ends, so what is said of them in
+-- exchange.rows (see events.events) stands before what is said of the ends. False if there is more to one of them.
 local function end_all(exchange)
   local ids, hour, openings, firsts, owners, tenants, sizes, records, written = exchange.ids, exchange.hour, exchange.openings,
     exchange.firsts, exchange.owners, exchange.tenants, exchange.sizes, exchange.records, exchange.written
-  local queue_name, queue, numbers, cache, light, till, opening, fate, head, from, kept, large, large_bytes
-    = nil, nil, nil, nil, nil, nil, nil, nil, nil, 1, nil, nil, nil
-  local rows, texts, rows_size, written_size, noted_tenant = exchange.rows, exchange.texts, exchange.rows_size, exchange.written_size, nil
+  local starts, waits, ends, lives = straight.starts, straight.waits, straight.ends, straight.lives
+  local queue_name, queue, numbers, cache, visits, till, opening, fate, from, kept, kept_size = nil, nil, nil, nil, nil, nil, nil, nil, 1, nil, 0
+  local rows, rows_size, begun, took, begun_tenant = exchange.rows, exchange.rows_size, false, nil, nil
+  local done_rows, done_size, done_head, done_tenant, written_size = {}, 0, nil, nil, exchange.written_size
   for group = 1, exchange.groups do
     local own_opening, first, last = openings[group], firsts[group], firsts[group + 1] - 1
     if owners[group] ~= queue_name then
       if queue then count_ends(queue, exchange.times, from, first - 1) end
       queue_name, from, opening = owners[group], first, nil
       queue = exchange.queues[queue_name]
-      numbers, till, cache, light, kept, large, large_bytes
-        = queue.numbers, now + queue.conf.keep, queue.tenants, queue.light, queue.kept, queue.conf.count / OWN, queue.conf.bytes / OWN
+      numbers, till, cache, visits, kept = queue.numbers, now + queue.conf.keep, queue.tenants, queue.visits, queue.kept
+      kept_size = #kept
       straight.changing(queue)
       if till < numbers[Q_UNTIL] or numbers[Q_LOOK] <= now + LATER or till < numbers[Q_LOOK] then
         return false end -- see none_is_over in retention_trim.trim
       numbers[Q_UNTIL] = till
     end
     if own_opening ~= opening then
-      opening, fate, head = own_opening, own_opening.fate .. pack('<dd', now, till),
-        'completed\0316\031' .. queue_name .. SEP .. own_opening.token
-      if head ~= exchange.row_head then
-        rows_size = rows_size + 1
-        rows[rows_size], exchange.row_head, noted_tenant = exchange.row_head and '\30' .. head or head, head, nil
+      opening, fate, begun = own_opening, own_opening.fate .. pack('<dd', now, till), nil
+      local done = 'completed\0316\031' .. queue_name .. SEP .. opening.token
+      if done ~= done_head then
+        done_size, done_tenant = done_size + 1, nil
+        done_rows[done_size], done_head = done_head and '\30' .. done or done, done
+      end
+      if opening.held then
+        local head = 'started\0314\031' .. queue_name .. SEP .. opening.token .. ARGV[2]
+        if head ~= exchange.row_head then
+          rows_size, begun_tenant = rows_size + 1, nil
+          rows[rows_size], exchange.row_head = exchange.row_head and '\30' .. head or head, head
+        end
+        begun, took = queue.stats, now - opening.since
       end
     end
     local tenant_name, size, record = tenants[group], last + 1 - first, records[first]
-    local light_tenant = light[tenant_name]
-    local tenant = not light_tenant and cache[tenant_name]
-    if not light_tenant and (not tenant or tenant[STATUS] == PARKED or tenant[HOUR] ~= hour or tenant[OWNS] >= DEAD_BIT) then
+    local visit = visits[tenant_name]
+    local tenant = not visit and cache[tenant_name]
+    if not visit and (not tenant or tenant[STATUS] == PARKED or tenant[HOUR] ~= hour or tenant[OWNS] >= DEAD_BIT) then
       return false
+    end
+    local text, row = first == last and ids[first] or concat(ids, SEP, first, last), nil
+    if tenant_name ~= done_tenant then row, done_tenant = '\31\28' .. tenant_name .. SEP .. text, tenant_name end
+    done_size = done_size + 1
+    done_rows[done_size] = row or SEP .. text
+    if begun then
+      begun[STARTED], begun.waits[opening.since], rows_size
+        = begun[STARTED] + size, (begun.waits[opening.since] or 0) + size, rows_size + 1
+      if tenant_name == begun_tenant then rows[rows_size] = SEP .. text
+      else rows[rows_size], begun_tenant = row or '\31\28' .. tenant_name .. SEP .. text, tenant_name end
+      if visit then
+        starts[visit] = starts[visit] + size
+        if took > waits[visit] then waits[visit] = took end
+      else
+        tenant[HOUR + STARTED] = tenant[HOUR + STARTED] + size
+        if took > tenant[WAITED] then tenant[WAITED] = took end
+      end
     end
     local live = size * sizes[group]
     local done = live
-    if own_opening.results then
+    if opening.results then
       exchange.written_size = written_size
-      done = live + keep_results(exchange, queue, own_opening, fate .. sub(record, FATE_END + 1, -5), first, last)
+      done = live + keep_results(exchange, queue, opening, fate .. sub(record, FATE_END + 1, -5), first, last)
       written_size = exchange.written_size
     else
       record = fate .. sub(record, FATE_END + 1)
@@ -211,27 +198,24 @@ local function end_all(exchange)
       end
     end
     numbers[Q_DONE] = numbers[Q_DONE] + done
-    if light_tenant then
-      local count, bytes, before = light_tenant[L_COMPLETED] + size, light_tenant[L_DONE] + done, #kept + 1 - first
-      light_tenant[L_RUNNING], light_tenant[L_COMPLETED], light_tenant[L_HOUR], light_tenant[L_DONE], light_tenant[L_LIVE]
-        = light_tenant[L_RUNNING] - size, count, light_tenant[L_HOUR] + size, bytes, light_tenant[L_LIVE] - live
-      if count >= large or bytes >= large_bytes then queue.homeless = true end -- from now on it has an order of its own
-      for i = first, last do kept[before + i] = ids[i] end
+    if visit then
+      ends[visit], lives[visit] = ends[visit] + size, lives[visit] + live
+      if done > live then straight.add_results(visit, done - live) end
+      for i = first, last do
+        kept_size = kept_size + 1
+        kept[kept_size] = ids[i]
+      end
     else
       local count, bytes = tenant[COUNT + COMPLETED], tenant[DONE_BYTES]
       tenant[COUNT + RUNNING], tenant[COUNT + COMPLETED], tenant[HOUR + COMPLETED - ENDS], tenant[CHANGED]
         = tenant[COUNT + RUNNING] - size, count + size, tenant[HOUR + COMPLETED - ENDS] + size, true
       tenant[LIVE_BYTES], tenant[DONE_BYTES] = tenant[LIVE_BYTES] - live, bytes + done
       straight.keep(queue, tenant, ids, first, last, count, bytes)
-    end
-    rows_size = rows_size + 1
-    if tenant_name == noted_tenant then rows[rows_size] = SEP .. (first == last and ids[first] or concat(ids, SEP, first, last))
-    else
-      rows[rows_size], noted_tenant
-        = texts[group] or '\31\28' .. tenant_name .. SEP .. (first == last and ids[first] or concat(ids, SEP, first, last)), tenant_name
+      kept_size = #kept
     end
   end
-  exchange.rows_size, exchange.written_size, exchange.row_tenant = rows_size, written_size, noted_tenant
+  rows[rows_size + 1] = (exchange.row_head and '\30' or '') .. concat(done_rows)
+  exchange.rows_size, exchange.written_size, exchange.row_head, exchange.row_tenant = rows_size + 1, written_size, done_head, done_tenant
   count_ends(queue, exchange.times, from, exchange.settled)
   return true
 end
@@ -239,16 +223,16 @@ end
 -- End what is settled, and make room for it. False if that is for the engine.
 function straight.settle(exchange)
   for _, queue in pairs(exchange.queues) do
-    if queue.ending or queue.ready and queue.ready[1] then straight.open_light(queue, queue.ending or NONE, queue.ready or NONE) end
+    if queue.ending or queue.ready and queue.ready[1] then straight.open_visits(queue, queue.ending or NONE, queue.ready or NONE) end
   end
   if exchange.settled == 0 then return true end
-  exchange.texts = {}
-  if not begin_held(exchange) or not end_all(exchange) then return false end
+  if not end_all(exchange) then return false end
   local all = exchange.ties and { unpack(exchange.ids) }
   for _, queue in pairs(exchange.queues) do
     if queue.ended > 0 and (queue.homeless or not straight.make_room(queue)) then return false end
     for i = 1, all and queue.forgotten and #queue.forgotten or 0 do all[#all + 1] = queue.forgotten[i] end
   end
+  if not straight.close_visits() then return false end
   if not exchange.ties then return true end
   local found = call('HMGET', prefix .. 'ties', unpack(all))
   for i = 1, #all do if found[i] then return false end end

@@ -29,18 +29,18 @@ function straight.forget(queue, ids, records, limit)
     local record = records[i]
     if record ~= last then
       if not record then return false end
-      local ends = sub(record, -SIZE_LENGTH)
-      if sub(record, 1, fate_to) ~= fate then -- up to the head, if there is neither a unique key nor a reason
+      if not fate or find(record, fate, 1, true) ~= 1 then -- up to the head, if there is neither a unique key nor a reason
         local till
         till, flags = straight.kept_until(record)
         if not till or till > limit then return false end
         fate_to = FATE_END + 6 + record:byte(FATE_END + 2)
         fate = sub(record, fate_to - 3, fate_to) == NEITHER and sub(record, 1, fate_to)
       end
-      if ends ~= tail then
-        local life, size, extra = unpacked(SIZE, ends)
+      if not tail or not find(record, tail, -SIZE_LENGTH, true) then
+        tail = sub(record, -SIZE_LENGTH)
+        local life, size, extra = unpacked(SIZE, tail)
         if life > 0 then return false end
-        tail, bytes = ends, COUNTED + size + extra
+        bytes = COUNTED + size + extra
       end
       last = record
       if fate then
@@ -54,13 +54,13 @@ function straight.forget(queue, ids, records, limit)
     if flags == 2 then parted[#parted + 1] = ids[i] end
   end
   queue.forgotten, queue.parted = forgotten, parted
-  straight.open_light(queue, names, NONE)
-  local cache, light = queue.tenants, queue.light
+  straight.open_visits(queue, names, NONE)
+  local cache, visits, goes, frees = queue.tenants, queue.visits, straight.goes, straight.frees
   for i = 1, #ids do
-    local light_tenant, size = light[names[i]], sizes[i]
+    local visit, size = visits[names[i]], sizes[i]
     sum = sum + size
-    if light_tenant then
-      light_tenant[L_COMPLETED], light_tenant[L_DONE] = light_tenant[L_COMPLETED] - 1, light_tenant[L_DONE] - size
+    if visit then
+      goes[visit], frees[visit] = goes[visit] + 1, frees[visit] + size
     else
       local tenant = cache[names[i]]
       if not tenant or tenant[OWNS] >= DEAD_BIT then return false end

@@ -308,7 +308,7 @@ function straight.fetch(exchange, wanted)
     if queue and queue.conf.paused == 0 and exchange.lent < wanted then
       if not queue.ready then
         straight.read_ready(queue, wanted - exchange.lent)
-        straight.open_light(queue, NONE, queue.ready)
+        straight.open_visits(queue, NONE, queue.ready)
       end
       if queue.ready[1] then
         if exchange.lent == 0 then
