@@ -109,6 +109,7 @@ end
 -- What fast_path/fetch.lend_straight and lend do for them: each task is that of the tenant with the lowest tag. What
 -- is read is taken from the lines at once, since reading it first would be a call more for each tenant; whoever gives
 -- up puts it back. Nothing else is written. Reads ARGV as exchange.
+-- @include fast_path/exchange_once.lend_once
 local NEVER_BEGUN, NONE = ('\0'):rep(24), {} -- NONE: a list that nobody writes to
 
 -- The tenants that may be served, lowest first; more of them than there are tasks to lend are of no use.
@@ -157,43 +158,62 @@ local function read_on(exchange, key, most, entries, messages)
   return last, last + #found
 end
 
--- Read the beginnings of lines: entries, messages, and between which of them each line goes on. nil if one cannot be read.
-local function read_lines(exchange, keys, wanted)
-  local size, entries, reads, ends, last, try = #keys, {}, {}, {}, 0, redis.pcall
+-- Take the first of each line, and read their messages; nil if there is none in one of them.
+function straight.take_firsts(exchange, keys)
+  local entries, last, try = {}, 0, redis.pcall
+  for i = 1, #keys do
+    local id = try('LPOP', keys[i])
+    if type(id) ~= 'string' then break end
+    last, entries[i] = i, id
+  end
+  note(exchange, keys, entries, last)
+  if last < #keys then return nil end
+  return entries, call('HMGET', prefix .. 'tasks', unpack(entries))
+end
+
+-- Read the beginnings of lines, if these were not taken: entries, messages, and between which of them each line goes on. nil if one
+-- cannot be read.
+local function read_lines(exchange, keys, wanted, entries, messages)
+  local size, reads, ends, last = #keys, {}, {}, 0
   local each = math.ceil(wanted / size)
-  if each == 1 then
-    for i = 1, size do
-      local id = try('LPOP', keys[i])
-      if type(id) ~= 'string' then break end
-      last, entries[i], reads[i], ends[i] = i, id, i - 1, i
+  if each == 1 and not entries then
+    entries, messages = straight.take_firsts(exchange, keys)
+    if not entries then return nil end
+  end
+  if entries then
+    for i = 1, size do reads[i], ends[i] = i - 1, i end
+    return entries, messages, reads, ends
+  end
+  entries = {}
+  for i = 1, size do
+    local found = take(exchange, keys[i], each)
+    if not found then return nil end
+    reads[i] = last
+    if size == 1 then entries = { unpack(found) } else
+      for k = 1, #found do entries[last + k] = found[k] end
     end
-    note(exchange, keys, entries, last)
-    if last < size then return nil end
-  else
-    for i = 1, size do
-      local found = take(exchange, keys[i], each)
-      if not found then return nil end
-      reads[i] = last
-      if size == 1 then entries = { unpack(found) } else
-        for k = 1, #found do entries[last + k] = found[k] end
-      end
-      last = last + #found
-      ends[i] = last
-    end
+    last = last + #found
+    ends[i] = last
   end
   return entries, call('HMGET', prefix .. 'tasks', unpack(entries)), reads, ends
 end
 
 -- Lend tasks of a queue in the order of tags, as lend_plainly and lend_each do. False if one of them is not plain.
 local function lend_from(exchange, queue, wanted)
-  local keys = straight.open_lines(queue)
+  local most, keys, entries, messages, done = min(wanted - exchange.lent, queue.numbers[Q_COUNT + QUEUED]), nil, nil, nil, nil
+  if #queue.ready == most then
+    done, keys, entries, messages = straight.lend_once(exchange, queue)
+    if done ~= nil then return done end
+  end
+  keys = keys or straight.open_lines(queue)
   if not keys then return false end
   local queued, tags, weights, cuts, begun_now, longest
     = straight.queued, straight.tags, straight.weights, straight.cuts, straight.begun, straight.longest
   local total, written_size, rows_size, start, begin, loans, values, written, rows, row_head, row_tenant
     = exchange.lent, exchange.written_size, exchange.rows_size, exchange.start, exchange.begin, exchange.loans, exchange.values,
     exchange.written, exchange.rows, exchange.row_head, exchange.row_tenant
-  local entries, messages, reads, ends = read_lines(exchange, keys, min(wanted - total, queue.numbers[Q_COUNT + QUEUED]))
+  local reads, ends
+  entries, messages, reads, ends = read_lines(exchange, keys, most, entries, messages)
   if not entries then return false end
   local numbers, counted, size, first, ready = queue.numbers, straight.changing(queue), #keys, total, queue.ready
   local clock, weight, waits, pace = numbers[Q_CLOCK], numbers[Q_WEIGHT], counted.waits, STRIDE * UNIT / numbers[Q_WEIGHT]

@@ -12,10 +12,9 @@ straight = straight or {}
 local byte
 local NO_DEAD, NONE_WAIT, NO_RETRY, NO_TASK = ('\0'):rep(8), ('\0'):rep(12), ('\0'):rep(4), ('\0'):rep(20)
 
--- Small numbers as they are stored. To pack one costs 1,000 machine instructions, so those that were needed are kept from call to
--- call: NUMBER[n] or number(n).
+-- Numbers as they are stored. To pack one costs 1,000 machine instructions, so small ones that were needed are kept from call to call.
 local NUMBER = {}
-local function number(n)
+local function number(_, n)
   local text = pack('<I', n)
   if n >= 0 and n < 1000 then NUMBER[n] = text end
   return text
@@ -31,7 +30,13 @@ local ENDED, GONE = '<c12Ic4Ic8c32c5c4c4IIc8ddd', '<c20Ic8c69dc8'
 local spans, visited -- what was read with one command: a queue, the answer, and for which of the columns; how many there are
 
 function straight.add_results(visit, bytes) results[visit] = (results[visit] or 0) + bytes end
-function straight.no_visits() spans, visited, results, byte = {}, 0, {}, string.byte end
+function straight.no_visits()
+  spans, visited, results = {}, 0, {}
+  if not byte then
+    byte = string.byte
+    setmetatable(NUMBER, { __index = number })
+  end
+end
 
 -- Open tenants that end tasks, or forget some: at queue.visits or in queue.tenants. Those that may be served are read in the
 -- same command, see straight.open_lines.
@@ -63,53 +68,61 @@ function straight.open_visits(queue, wanted, ready)
   if others then load_tenants(queue, others, stored_others) end
 end
 
--- How what ended changes a tenant that is stored like this: how it will be stored, and whether it sleeps from now on. Nil if it is empty from
--- now on, is for the engine, or has an order of its own from now on.
-local function with_ends(stored, place, hour, large, large_bytes)
-  local waiting, running, retrying, completed, dead, middle, flags, its_hour, enqueued, started, finished, failed, waited, done, live
-    = unpacked(ENDED, stored)
-  local ended, bytes, wait, sleeps = ends[place], lives[place], waits[place], nil
-  running, completed, finished, done = running - ended, completed + ended, finished + ended, done + bytes + (results[place] or 0)
-  if its_hour ~= hour or byte(flags) == PARKED or done >= large_bytes
-    or (dead == NO_DEAD and completed or completed + unpacked('<I', dead, 5)) >= large then return nil end
-  completed, started = completed - goes[place], started + starts[place]
-  if running == 0 and waiting == NONE_WAIT and retrying == NO_RETRY then
-    if completed == 0 and dead == NO_DEAD then return nil end
-    if byte(flags, 5) ~= 0 then sleeps, flags = true, sub(flags, 1, 4) .. '\0' end
-  end
-  return waiting .. (NUMBER[running] or number(running)) .. retrying .. (NUMBER[completed] or number(completed)) .. dead .. middle
-    .. flags .. its_hour .. enqueued .. (NUMBER[started] or number(started)) .. (NUMBER[finished] or number(finished)) .. failed
-    .. pack('<ddd', wait > waited and wait or waited, done - frees[place], live - bytes), sleeps
-end
-
--- The same for one of which tasks are forgotten, and nothing else.
+-- How one of which tasks are forgotten, and nothing else, will be stored, and whether it sleeps from now on. Nil if it is empty by then.
 local function with_gone(stored, place)
   local tasks, completed, dead, middle, done, live = unpacked(GONE, stored)
   completed = completed - goes[place]
-  local new = tasks .. (NUMBER[completed] or number(completed)) .. dead .. middle .. pack('<d', done - frees[place]) .. live
+  local new = tasks .. NUMBER[completed] .. dead .. middle .. pack('<d', done - frees[place]) .. live
   if tasks ~= NO_TASK then return new end
   if completed == 0 and dead == NO_DEAD then return nil end
   if byte(new, 69) == 0 then return new end
   return sub(new, 1, 68) .. '\0' .. sub(new, 70), true
 end
 
--- Put those tenants into queue.keeps as they will be stored. False if one of them is for the engine.
+-- Put those tenants into queue.keeps as they will be stored. False if one of them is empty from now on, is for the engine, or has an
+-- order of its own from now on.
 function straight.close_visits()
+  local names, places, starts, waits, ends, lives, goes, frees, results, NUMBER
+    = names, places, starts, waits, ends, lives, goes, frees, results, NUMBER
   for each = 1, #spans do
     local queue, found, from, to = unpack(spans[each])
     local keeps, hour, large, large_bytes = queue.keeps, queue.hour, queue.conf.count / OWN, queue.conf.bytes / OWN
-    local size = #keeps
+    local size, usual = #keeps, nil
     for place = from + 1, to do
-      local stored, new, sleeps = found[place - from], nil, nil
-      if stored then
-        if ends[place] > 0 then new, sleeps = with_ends(stored, place, hour, large, large_bytes) else new, sleeps = with_gone(stored, place) end
+      local stored, ended, new, sleeps = found[place - from], ends[place], nil, nil
+      if not stored then -- a table of the engine
+      elseif ended == 0 then
+        new, sleeps = with_gone(stored, place)
         if not new then return false end
-        keeps[size + 1], keeps[size + 2], size = names[place], new, size + 2
-        places[place] = size
-        if sleeps then
-          queue.slept = queue.slept or {}
-          queue.slept[#queue.slept + 1] = names[place]
+      else
+        local waiting, running, retrying, completed, dead, middle, flags, its_hour, enqueued, started, finished, failed, waited, done, live
+          = unpacked(ENDED, stored)
+        local bytes, wait = lives[place], waits[place]
+        running, completed, done = running - ended, completed + ended, done + bytes + (results[place] or 0)
+        if flags ~= usual then -- not parked
+          if byte(flags) == PARKED then return false end
+          usual = flags
         end
+        if its_hour ~= hour or done >= large_bytes or (dead == NO_DEAD and completed or completed + unpacked('<I', dead, 5)) >= large then
+          return false
+        end
+        completed = completed - goes[place]
+        if wait > waited then waited = wait end
+        if running == 0 and waiting == NONE_WAIT and retrying == NO_RETRY then
+          if completed == 0 and dead == NO_DEAD then return false end
+          if byte(flags, 5) ~= 0 then sleeps, flags = true, sub(flags, 1, 4) .. '\0' end
+        end
+        new = waiting .. NUMBER[running] .. retrying .. NUMBER[completed] .. dead .. middle .. flags .. its_hour .. enqueued
+          .. NUMBER[started + starts[place]] .. NUMBER[finished + ended] .. failed .. pack('<ddd', waited, done - frees[place], live - bytes)
+      end
+      if new then
+        keeps[size + 1], keeps[size + 2] = names[place], new
+        size = size + 2
+        places[place] = size
+      end
+      if sleeps then
+        queue.slept = queue.slept or {}
+        queue.slept[#queue.slept + 1] = names[place]
       end
     end
   end
@@ -124,6 +137,7 @@ local levels, queued, tags, weights, cuts, begun, longest = {}, {}, {}, {}, {}, 
 local fronts, running, middles, belows, turns, tails = {}, {}, {}, {}, {}, {}
 straight.queued, straight.tags, straight.weights, straight.cuts, straight.begun, straight.longest
   = queued, tags, weights, cuts, begun, longest
+function straight.columns() return queued, tags, weights, fronts, running, middles, turns, tails end
 local SERVED, BELOW, ABOVE, FREE = {}, {}, {}, '\0\0\1' -- the last: not paused, no limits, busy
 for level = 0, 3 do -- the lengths of levels below are the last of four texts, unless there are none
   SERVED[level] = '<c8IIc' .. (level == 0 and '15c1' or '16c' .. 4 * level) .. 'Ic' .. 16 - 4 * level .. 'dIBBc7c44'
@@ -133,6 +147,16 @@ local STARTED_TAIL = '<c4Ic12dc16' -- of the last text, where tasks have begun
 local LEVELS, ORDER = { [0] = '0:', '1:', '2:', '3:' }, { 2, 0, 1, 3 } -- the usual level first
 local READY_AT, IDLE_NOW = {}, '\0\0' -- status and turn
 for turn = 0, 7 do READY_AT[turn] = '\1' .. ('').char(turn) end
+straight.SERVED, straight.BELOW, straight.ABOVE, straight.FREE, straight.STARTED_TAIL, straight.READY_AT, straight.IDLE_NOW, straight.NUMBER,
+  straight.places = SERVED, BELOW, ABOVE, FREE, STARTED_TAIL, READY_AT, IDLE_NOW, NUMBER, places
+
+-- Say of the first `size` tenants in columns, of which fast_path/exchange_once has read the rest, that nothing was lent of that level.
+function straight.open_columns(size, level)
+  local below = BELOW[level]
+  for place = 1, size do
+    levels[place], belows[place], cuts[place], begun[place], longest[place] = level, below, 0, 0, 0
+  end
+end
 
 -- Put a tenant of the engine there. False if it has more than plain tasks of one level.
 local function add_table(place, tenant)
@@ -199,14 +223,14 @@ function straight.close_lines(queue)
         if longest[place] > tenant[WAITED] then tenant[WAITED] = longest[place] end
       else
         local turn, run, tail, packed_left = level > 0 and (turns[place] + cut) % 8 or turns[place], running[place] + cut, tails[place],
-          NUMBER[left] or number(left)
+          NUMBER[left]
         if new > 0 then
           local before, started, between, waited, behind = unpacked(STARTED_TAIL, tail)
           started = started + new
-          tail = before .. (NUMBER[started] or number(started)) .. between .. pack('<d', max(waited, longest[place])) .. behind
+          tail = before .. NUMBER[started] .. between .. pack('<d', max(waited, longest[place])) .. behind
         end
-        local new = front .. packed_left .. (NUMBER[run] or number(run)) .. middles[place] .. belows[place] .. packed_left
-          .. ABOVE[level] .. packed_tag .. (NUMBER[weights[place]] or number(weights[place]))
+        local new = front .. packed_left .. NUMBER[run] .. middles[place] .. belows[place] .. packed_left
+          .. ABOVE[level] .. packed_tag .. NUMBER[weights[place]]
           .. (left > 0 and READY_AT[turn] or IDLE_NOW) .. FREE .. hour .. tail
         local visit = visits[name]
         if visit then keeps[places[visit]] = new else
