@@ -101,13 +101,19 @@ function straight.changing(queue)
   return queue.stats or stats.of(queue)
 end
 
--- `from` to `to` of what is settled are of one queue.
-local function count_ends(queue, times, from, to)
+-- `from` to `to` of what is settled are of one queue, and are so many bytes.
+local function count_ends(queue, times, from, to, bytes)
   local numbers, counted, ended = queue.numbers, queue.stats, to + 1 - from
-  numbers[Q_COUNT + RUNNING], numbers[Q_COUNT + COMPLETED], queue.ended
-    = numbers[Q_COUNT + RUNNING] - ended, numbers[Q_COUNT + COMPLETED] + ended, queue.ended + ended
+  numbers[Q_COUNT + RUNNING], numbers[Q_COUNT + COMPLETED], numbers[Q_DONE], queue.ended
+    = numbers[Q_COUNT + RUNNING] - ended, numbers[Q_COUNT + COMPLETED] + ended, numbers[Q_DONE] + bytes, queue.ended + ended
   counted[COMPLETED - ENDS] = counted[COMPLETED - ENDS] + ended
   stats.times(counted, H_RUN, times, from, to, 1)
+end
+
+-- So many of a queue began that were only held.
+local function count_begun(queue, opening, begun)
+  local counted = queue.stats
+  counted[STARTED], counted.waits[opening.since] = counted[STARTED] + begun, (counted.waits[opening.since] or 0) + begun
 end
 
 -- Write the results of tasks `first` to `last`, and their records, which begin like this. Returns how much the results are.
@@ -130,13 +136,17 @@ local function end_all(exchange)
     exchange.firsts, exchange.owners, exchange.tenants, exchange.sizes, exchange.records, exchange.written
   local starts, waits, ends, lives = straight.starts, straight.waits, straight.ends, straight.lives
   local queue_name, queue, numbers, cache, visits, till, opening, fate, from, kept, kept_size = nil, nil, nil, nil, nil, nil, nil, nil, 1, nil, 0
-  local rows, rows_size, begun, took, begun_tenant = exchange.rows, exchange.rows_size, false, nil, nil
+  local rows, rows_size, begun, took, begun_tenant = exchange.rows, exchange.rows_size, 0, nil, nil
   local done_rows, done_size, done_head, done_tenant, written_size = {}, 0, nil, nil, exchange.written_size
+  local all_done = 0
   for group = 1, exchange.groups do
     local own_opening, first, last = openings[group], firsts[group], firsts[group + 1] - 1
     if owners[group] ~= queue_name then
-      if queue then count_ends(queue, exchange.times, from, first - 1) end
-      queue_name, from, opening = owners[group], first, nil
+      if queue then
+        count_ends(queue, exchange.times, from, first - 1, all_done)
+        if begun > 0 then count_begun(queue, opening, begun) end
+      end
+      queue_name, from, opening, all_done, begun = owners[group], first, nil, 0, 0
       queue = exchange.queues[queue_name]
       numbers, till, cache, visits, kept = queue.numbers, now + queue.conf.keep, queue.tenants, queue.visits, queue.kept
       kept_size = #kept
@@ -146,7 +156,8 @@ local function end_all(exchange)
       numbers[Q_UNTIL] = till
     end
     if own_opening ~= opening then
-      opening, fate, begun = own_opening, own_opening.fate .. pack('<dd', now, till), nil
+      if begun > 0 then count_begun(queue, opening, begun) end
+      opening, fate, begun, took = own_opening, own_opening.fate .. pack('<dd', now, till), 0, nil
       local done = 'completed\0316\031' .. queue_name .. SEP .. opening.token
       if done ~= done_head then
         done_size, done_tenant = done_size + 1, nil
@@ -158,7 +169,7 @@ local function end_all(exchange)
           rows_size, begun_tenant = rows_size + 1, nil
           rows[rows_size], exchange.row_head = exchange.row_head and '\30' .. head or head, head
         end
-        begun, took = queue.stats, now - opening.since
+        took = now - opening.since
       end
     end
     local tenant_name, size, record = tenants[group], last + 1 - first, records[first]
@@ -171,9 +182,8 @@ local function end_all(exchange)
     if tenant_name ~= done_tenant then row, done_tenant = '\31\28' .. tenant_name .. SEP .. text, tenant_name end
     done_size = done_size + 1
     done_rows[done_size] = row or SEP .. text
-    if begun then
-      begun[STARTED], begun.waits[opening.since], rows_size
-        = begun[STARTED] + size, (begun.waits[opening.since] or 0) + size, rows_size + 1
+    if took then
+      begun, rows_size = begun + size, rows_size + 1
       if tenant_name == begun_tenant then rows[rows_size] = SEP .. text
       else rows[rows_size], begun_tenant = row or '\31\28' .. tenant_name .. SEP .. text, tenant_name end
       if visit then
@@ -197,7 +207,7 @@ local function end_all(exchange)
         written_size = written_size + 2
       end
     end
-    numbers[Q_DONE] = numbers[Q_DONE] + done
+    all_done = all_done + done
     if visit then
       ends[visit], lives[visit] = ends[visit] + size, lives[visit] + live
       if done > live then straight.add_results(visit, done - live) end
@@ -216,7 +226,8 @@ local function end_all(exchange)
   end
   rows[rows_size + 1] = (exchange.row_head and '\30' or '') .. concat(done_rows)
   exchange.rows_size, exchange.written_size, exchange.row_head, exchange.row_tenant = rows_size + 1, written_size, done_head, done_tenant
-  count_ends(queue, exchange.times, from, exchange.settled)
+  count_ends(queue, exchange.times, from, exchange.settled, all_done)
+  if begun > 0 then count_begun(queue, opening, begun) end
   return true
 end
 

@@ -21,10 +21,9 @@ local NEITHER = ('\0'):rep(4)
 
 -- Forget these tasks of a queue, none of which is to be kept longer than `limit`. False if there is more to one of them.
 function straight.forget(queue, ids, records, limit)
-  local names, sizes, numbers, last, name, fate, flags, tail, bytes, sum, fate_to
-    = {}, {}, queue.numbers, nil, nil, nil, nil, nil, nil, 0, 0
-  local forgotten, parted = queue.forgotten or {}, queue.parted or {}
-  local before = #forgotten
+  local numbers, visits, goes, frees, last, name, visit, fate, flags, tail, bytes, sum, fate_to
+    = queue.numbers, queue.visits, straight.goes, straight.frees, nil, nil, nil, nil, nil, nil, nil, 0, 0
+  local names, sizes, others, parted, forgotten = {}, {}, 0, queue.parted or {}, queue.forgotten
   for i = 1, #ids do
     local record = records[i]
     if record ~= last then
@@ -49,16 +48,24 @@ function straight.forget(queue, ids, records, limit)
       else
         name = tenant_in(record)
       end
+      visit = visits[name]
     end
-    names[i], sizes[i], forgotten[before + i] = name, bytes, ids[i]
+    sum = sum + bytes
+    if visit then
+      goes[visit], frees[visit] = goes[visit] + 1, frees[visit] + bytes
+    else
+      others = others + 1
+      names[others], sizes[others] = name, bytes
+    end
     if flags == 2 then parted[#parted + 1] = ids[i] end
   end
-  queue.forgotten, queue.parted = forgotten, parted
-  straight.open_visits(queue, names, NONE)
-  local cache, visits, goes, frees = queue.tenants, queue.visits, straight.goes, straight.frees
-  for i = 1, #ids do
-    local visit, size = visits[names[i]], sizes[i]
-    sum = sum + size
+  for i = 1, forgotten and #ids or 0 do forgotten[#forgotten + 1] = ids[i] end
+  queue.forgotten, queue.parted = forgotten or ids, parted
+  if others > 0 then straight.open_visits(queue, names, NONE) end
+  local cache = queue.tenants
+  for i = 1, others do
+    local size = sizes[i]
+    visit = visits[names[i]]
     if visit then
       goes[visit], frees[visit] = goes[visit] + 1, frees[visit] + size
     else
