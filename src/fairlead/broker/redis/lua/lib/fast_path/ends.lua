@@ -234,7 +234,7 @@ end
 -- End what is settled, and make room for it. False if that is for the engine.
 function straight.settle(exchange)
   for _, queue in pairs(exchange.queues) do
-    if queue.ending or queue.ready and queue.ready[1] then straight.open_visits(queue, queue.ending or NONE, queue.ready or NONE) end
+    if queue.ending or queue.ready and queue.ready[1] then straight.open_visits(queue, queue.ending or NONE, queue.ready or NONE, true) end
   end
   if exchange.settled == 0 then return true end
   if not end_all(exchange) then return false end

@@ -124,7 +124,7 @@ function straight.read_ready(queue, wanted)
   queue.ready = found
 end
 
--- Note what was taken, to be put back: keys (of each, or one of all), ids and how many.
+-- Note what was taken, to be put back: keys (of each, or one of all), ids and how many, or false for all that there are by then.
 local function note(exchange, keys, taken, count)
   local popped = exchange.popped or {}
   local size = #popped
@@ -137,7 +137,7 @@ function straight.put_back(exchange)
   exchange.popped = false
   for i = #popped - 2, 1, -3 do
     local keys, taken = popped[i], popped[i + 1]
-    for place = popped[i + 2], 1, -1 do call('LPUSH', type(keys) == 'table' and keys[place] or keys, taken[place]) end
+    for place = popped[i + 2] or #taken, 1, -1 do call('LPUSH', type(keys) == 'table' and keys[place] or keys, taken[place]) end
   end
 end
 
@@ -160,14 +160,13 @@ end
 
 -- Take the first of each line, and read their messages; nil if there is none in one of them.
 function straight.take_firsts(exchange, keys)
-  local entries, last, try = {}, 0, redis.pcall
+  local entries = {}
+  note(exchange, keys, entries, false) -- a line that is none raises an error
   for i = 1, #keys do
-    local id = try('LPOP', keys[i])
-    if type(id) ~= 'string' then break end
-    last, entries[i] = i, id
+    local id = call('LPOP', keys[i])
+    if not id then return nil end
+    entries[i] = id
   end
-  note(exchange, keys, entries, last)
-  if last < #keys then return nil end
   return entries, call('HMGET', prefix .. 'tasks', unpack(entries))
 end
 

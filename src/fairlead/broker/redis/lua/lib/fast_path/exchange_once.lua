@@ -21,7 +21,7 @@ end
 local function open_lines(queue)
   local ready, visits, keeps, cache, found, from = queue.ready, queue.visits, queue.keeps, queue.tenants, queue.found, queue.found_from
   local queued, tags, weights, fronts, running, middles, turns, tails = straight.columns()
-  local free, keys, places, lowest, level = straight.FREE .. queue.hour, {}, straight.places, huge, nil
+  local free, keys, places, NEXT_TURN, lowest, level = straight.FREE .. queue.hour, {}, straight.places, straight.NEXT_TURN, huge, nil
   local base, served, nothing_below, nothing_above
   for place = 1, #ready do
     local name = ready[place]
@@ -37,8 +37,8 @@ local function open_lines(queue)
       base, served, nothing_below, nothing_above
         = prefix .. 'line:' .. queue.name .. ':' .. level .. ':', straight.SERVED[level], straight.BELOW[level], straight.ABOVE[level]
     end
-    local front, many, run, middle, below, length, above, tag, weight, status, turn, opening, tail = unpacked(served, stored)
-    if length ~= many or many == 0 or below ~= nothing_below or above ~= nothing_above or opening ~= free or status ~= READY then
+    local front, many, run, middle, below, length, above, tag, weight, turn, opening, tail = unpacked(served, stored)
+    if length ~= many or many == 0 or below ~= nothing_below or above ~= nothing_above or opening ~= free or not NEXT_TURN[turn] then
       return nil
     end
     keys[place], queued[place], tags[place], weights[place], fronts[place], running[place], middles[place], turns[place], tails[place]
@@ -69,7 +69,7 @@ function straight.lend_once(exchange, queue)
   end
   local entries, messages = straight.take_firsts(exchange, keys)
   if not entries then return false end
-  local NUMBER, READY_AT, keeps, visits, places = straight.NUMBER, straight.READY_AT, queue.keeps, queue.visits, straight.places
+  local NUMBER, NEXT_TURN, keeps, visits, places = straight.NUMBER, straight.NEXT_TURN, queue.keeps, queue.visits, straight.places
   local numbers, counted, ready, size, first = queue.numbers, straight.changing(queue), queue.ready, #keys, exchange.lent
   local clock, weight, pace = numbers[Q_CLOCK], numbers[Q_WEIGHT], STRIDE * UNIT / numbers[Q_WEIGHT]
   local start, loans, values, written, written_size, rows, rows_size, row_head, row_tenant
@@ -135,7 +135,7 @@ function straight.lend_once(exchange, queue)
     -- The record of the tenant.
     local packed_left, visit = NUMBER[left], visits[name]
     local new = fronts[place] .. packed_left .. NUMBER[running[place] + 1] .. middles[place] .. between .. packed_left .. above .. packed_tag
-      .. NUMBER[own_weight] .. (left > 0 and READY_AT[(turns[place] + 1) % 8] or straight.IDLE_NOW) .. behind .. tail
+      .. NUMBER[own_weight] .. (left > 0 and NEXT_TURN[turns[place]] or straight.IDLE_NOW) .. behind .. tail
     if visit then keeps[places[visit]] = new else
       keeps[keeps_size + 1], keeps[keeps_size + 2] = name, new
       keeps_size = keeps_size + 2

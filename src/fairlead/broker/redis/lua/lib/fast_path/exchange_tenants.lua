@@ -26,7 +26,7 @@ end
 -- known (straight.close_visits); from then on `places` is where it stands in queue.keeps.
 local names, places, starts, waits, ends, lives, goes, frees, results = {}, {}, {}, {}, {}, {}, {}, {}, {}
 straight.starts, straight.waits, straight.ends, straight.lives, straight.goes, straight.frees = starts, waits, ends, lives, goes, frees
-local ENDED, GONE = '<c12Ic4Ic8c32c5c4c4IIc8ddd', '<c20Ic8c69dc8'
+local ENDED, GONE = '<c12Ic4Ic8c32c9c4IIc8ddd', '<c20Ic8c69dc8'
 local spans, visited -- what was read with one command: a queue, the answer, and for which of the columns; how many there are
 
 function straight.add_results(visit, bytes) results[visit] = (results[visit] or 0) + bytes end
@@ -38,17 +38,17 @@ function straight.no_visits()
   end
 end
 
--- Open tenants that end tasks, or forget some: at queue.visits or in queue.tenants. Those that may be served are read in the
+-- Open tenants that end tasks (`ending`), or forget some: at queue.visits or in queue.tenants. Those that may be served are read in the
 -- same command, see straight.open_lines.
-function straight.open_visits(queue, wanted, ready)
+function straight.open_visits(queue, wanted, ready, ending)
   local cache, visits, from, others, stored_others = queue.tenants, queue.visits, visited, nil, nil
   local place = from
   for i = 1, #wanted do
     local name = wanted[i]
     if not visits[name] and cache[name] == nil then
       place = place + 1
-      visits[name], names[place], starts[place], waits[place], ends[place], lives[place], goes[place], frees[place]
-        = place, name, 0, 0, 0, 0, 0, 0
+      visits[name], names[place], ends[place], goes[place], frees[place] = place, name, 0, 0, 0
+      if ending then starts[place], waits[place], lives[place] = 0, 0, 0 end
     end
   end
   visited = place
@@ -68,17 +68,6 @@ function straight.open_visits(queue, wanted, ready)
   if others then load_tenants(queue, others, stored_others) end
 end
 
--- How one of which tasks are forgotten, and nothing else, will be stored, and whether it sleeps from now on. Nil if it is empty by then.
-local function with_gone(stored, place)
-  local tasks, completed, dead, middle, done, live = unpacked(GONE, stored)
-  completed = completed - goes[place]
-  local new = tasks .. NUMBER[completed] .. dead .. middle .. pack('<d', done - frees[place]) .. live
-  if tasks ~= NO_TASK then return new end
-  if completed == 0 and dead == NO_DEAD then return nil end
-  if byte(new, 69) == 0 then return new end
-  return sub(new, 1, 68) .. '\0' .. sub(new, 70), true
-end
-
 -- Put those tenants into queue.keeps as they will be stored. False if one of them is empty from now on, is for the engine, or has an
 -- order of its own from now on.
 function straight.close_visits()
@@ -92,27 +81,32 @@ function straight.close_visits()
       local stored, ended, new, sleeps = found[place - from], ends[place], nil, nil
       if not stored then -- a table of the engine
       elseif ended == 0 then
-        new, sleeps = with_gone(stored, place)
-        if not new then return false end
+        local tasks, completed, dead, middle, done, live = unpacked(GONE, stored)
+        completed = completed - goes[place]
+        new = tasks .. NUMBER[completed] .. dead .. middle .. pack('<d', done - frees[place]) .. live
+        if tasks == NO_TASK then
+          if completed == 0 and dead == NO_DEAD then return false end
+          if byte(new, 69) ~= 0 then sleeps, new = true, sub(new, 1, 68) .. '\0' .. sub(new, 70) end
+        end
       else
-        local waiting, running, retrying, completed, dead, middle, flags, its_hour, enqueued, started, finished, failed, waited, done, live
+        local waiting, running, retrying, completed, dead, middle, flags, enqueued, started, finished, failed, waited, done, live
           = unpacked(ENDED, stored)
         local bytes, wait = lives[place], waits[place]
         running, completed, done = running - ended, completed + ended, done + bytes + (results[place] or 0)
-        if flags ~= usual then -- not parked
-          if byte(flags) == PARKED then return false end
+        if flags ~= usual then -- not parked, and of this hour
+          if byte(flags) == PARKED or sub(flags, 6) ~= hour then return false end
           usual = flags
         end
-        if its_hour ~= hour or done >= large_bytes or (dead == NO_DEAD and completed or completed + unpacked('<I', dead, 5)) >= large then
+        if done >= large_bytes or (dead == NO_DEAD and completed or completed + unpacked('<I', dead, 5)) >= large then
           return false
         end
         completed = completed - goes[place]
         if wait > waited then waited = wait end
         if running == 0 and waiting == NONE_WAIT and retrying == NO_RETRY then
           if completed == 0 and dead == NO_DEAD then return false end
-          if byte(flags, 5) ~= 0 then sleeps, flags = true, sub(flags, 1, 4) .. '\0' end
+          if byte(flags, 5) ~= 0 then sleeps, flags = true, sub(flags, 1, 4) .. '\0' .. hour end
         end
-        new = waiting .. NUMBER[running] .. retrying .. NUMBER[completed] .. dead .. middle .. flags .. its_hour .. enqueued
+        new = waiting .. NUMBER[running] .. retrying .. NUMBER[completed] .. dead .. middle .. flags .. enqueued
           .. NUMBER[started + starts[place]] .. NUMBER[finished + ended] .. failed .. pack('<ddd', waited, done - frees[place], live - bytes)
       end
       if new then
@@ -140,21 +134,24 @@ straight.queued, straight.tags, straight.weights, straight.cuts, straight.begun,
 function straight.columns() return queued, tags, weights, fronts, running, middles, turns, tails end
 local SERVED, BELOW, ABOVE, FREE = {}, {}, {}, '\0\0\1' -- the last: not paused, no limits, busy
 for level = 0, 3 do -- the lengths of levels below are the last of four texts, unless there are none
-  SERVED[level] = '<c8IIc' .. (level == 0 and '15c1' or '16c' .. 4 * level) .. 'Ic' .. 16 - 4 * level .. 'dIBBc7c44'
+  SERVED[level] = '<c8IIc' .. (level == 0 and '15c1' or '16c' .. 4 * level) .. 'Ic' .. 16 - 4 * level .. 'dIHc7c44'
   BELOW[level], ABOVE[level] = ('\0'):rep(4 * level), ('\0'):rep(16 - 4 * level)
 end
 local STARTED_TAIL = '<c4Ic12dc16' -- of the last text, where tasks have begun
 local LEVELS, ORDER = { [0] = '0:', '1:', '2:', '3:' }, { 2, 0, 1, 3 } -- the usual level first
 local READY_AT, IDLE_NOW = {}, '\0\0' -- status and turn
+local NEXT_TURN = {} -- the same for the turn behind that, by both as a number: of those that are ready
 for turn = 0, 7 do READY_AT[turn] = '\1' .. ('').char(turn) end
-straight.SERVED, straight.BELOW, straight.ABOVE, straight.FREE, straight.STARTED_TAIL, straight.READY_AT, straight.IDLE_NOW, straight.NUMBER,
-  straight.places = SERVED, BELOW, ABOVE, FREE, STARTED_TAIL, READY_AT, IDLE_NOW, NUMBER, places
+for turn = 0, 7 do NEXT_TURN[READY + 256 * turn] = READY_AT[(turn + 1) % 8] end
+straight.SERVED, straight.BELOW, straight.ABOVE, straight.FREE, straight.STARTED_TAIL, straight.NEXT_TURN, straight.IDLE_NOW, straight.NUMBER,
+  straight.places = SERVED, BELOW, ABOVE, FREE, STARTED_TAIL, NEXT_TURN, IDLE_NOW, NUMBER, places
 
 -- Say of the first `size` tenants in columns, of which fast_path/exchange_once has read the rest, that nothing was lent of that level.
 function straight.open_columns(size, level)
   local below = BELOW[level]
   for place = 1, size do
-    levels[place], belows[place], cuts[place], begun[place], longest[place] = level, below, 0, 0, 0
+    levels[place], belows[place], cuts[place], begun[place], longest[place], turns[place]
+      = level, below, 0, 0, 0, (turns[place] - READY) / 256
   end
 end
 
@@ -180,11 +177,11 @@ function straight.open_lines(queue)
     if not tenant and own_record and #own_record == TENANT_LENGTH then
       for nth = 1, 4 do
         local level = ORDER[nth]
-        local front, many, run, middle, below, length, above, tag, weight, status, turn, opening, tail = unpacked(SERVED[level], own_record)
-        if length == many and many > 0 and above == ABOVE[level] and opening == free and status == READY
+        local front, many, run, middle, below, length, above, tag, weight, turn, opening, tail = unpacked(SERVED[level], own_record)
+        if length == many and many > 0 and above == ABOVE[level] and opening == free and NEXT_TURN[turn]
           and (below == BELOW[level] or level == 0) then
           levels[place], queued[place], tags[place], weights[place], fronts[place], running[place], middles[place], belows[place],
-            turns[place], tails[place] = level, many, tag, weight, front, run, middle, below, turn, tail
+            turns[place], tails[place] = level, many, tag, weight, front, run, middle, below, (turn - READY) / 256, tail
           found = true
           break
         end
