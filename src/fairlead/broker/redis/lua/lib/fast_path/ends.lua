@@ -110,6 +110,11 @@ local function count_ends(queue, times, from, to, bytes)
   stats.times(counted, H_RUN, times, from, to, 1)
 end
 
+-- Of a queue whose tenants have no orders of their own, what ended is kept in the order in which it was settled.
+local function keep_in_turn(queue, ids, from, to)
+  if from and from <= to then queue.kept = { unpack(ids, from, to) } end
+end
+
 -- So many of a queue began that were only held.
 local function count_begun(queue, opening, begun)
   local counted = queue.stats
@@ -138,18 +143,20 @@ local function end_all(exchange)
   local queue_name, queue, numbers, cache, visits, till, opening, fate, from, kept, kept_size = nil, nil, nil, nil, nil, nil, nil, nil, 1, nil, 0
   local rows, rows_size, begun, took, begun_tenant = exchange.rows, exchange.rows_size, 0, nil, nil
   local done_rows, done_size, done_head, done_tenant, written_size = {}, 0, nil, nil, exchange.written_size
-  local all_done = 0
+  local all_done, in_turn = 0, nil -- in_turn: the first of a queue, if all since then are kept and stand in no list
   for group = 1, exchange.groups do
     local own_opening, first, last = openings[group], firsts[group], firsts[group + 1] - 1
     if owners[group] ~= queue_name then
       if queue then
         count_ends(queue, exchange.times, from, first - 1, all_done)
+        keep_in_turn(queue, ids, in_turn, first - 1)
         if begun > 0 then count_begun(queue, opening, begun) end
       end
       queue_name, from, opening, all_done, begun = owners[group], first, nil, 0, 0
       queue = exchange.queues[queue_name]
       numbers, till, cache, visits, kept = queue.numbers, now + queue.conf.keep, queue.tenants, queue.visits, queue.kept
       kept_size = #kept
+      in_turn = kept_size == 0 and first
       straight.changing(queue)
       if till < numbers[Q_UNTIL] or numbers[Q_LOOK] <= now + LATER or till < numbers[Q_LOOK] then
         return false end -- see none_is_over in retention_trim.trim
@@ -178,7 +185,8 @@ local function end_all(exchange)
     if not visit and (not tenant or tenant[STATUS] == PARKED or tenant[HOUR] ~= hour or tenant[OWNS] >= DEAD_BIT) then
       return false
     end
-    local text, row = first == last and ids[first] or concat(ids, SEP, first, last), nil
+    local single, row = first == last, nil
+    local text = single and ids[first] or concat(ids, SEP, first, last)
     if tenant_name ~= done_tenant then row, done_tenant = '\31\28' .. tenant_name .. SEP .. text, tenant_name end
     done_size = done_size + 1
     done_rows[done_size] = row or SEP .. text
@@ -202,20 +210,29 @@ local function end_all(exchange)
       written_size = exchange.written_size
     else
       record = fate .. sub(record, FATE_END + 1)
-      for i = first, last do
-        written[written_size + 1], written[written_size + 2] = ids[i], record
+      if single then
+        written[written_size + 1], written[written_size + 2] = text, record
         written_size = written_size + 2
+      else
+        for i = first, last do
+          written[written_size + 1], written[written_size + 2] = ids[i], record
+          written_size = written_size + 2
+        end
       end
     end
     all_done = all_done + done
     if visit then
       ends[visit], lives[visit] = ends[visit] + size, lives[visit] + live
       if done > live then straight.add_results(visit, done - live) end
-      for i = first, last do
-        kept_size = kept_size + 1
-        kept[kept_size] = ids[i]
+      if not in_turn then
+        for i = first, last do
+          kept_size = kept_size + 1
+          kept[kept_size] = ids[i]
+        end
       end
     else
+      for i = in_turn or first, first - 1 do kept[#kept + 1] = ids[i] end
+      in_turn = nil
       local count, bytes = tenant[COUNT + COMPLETED], tenant[DONE_BYTES]
       tenant[COUNT + RUNNING], tenant[COUNT + COMPLETED], tenant[HOUR + COMPLETED - ENDS], tenant[CHANGED]
         = tenant[COUNT + RUNNING] - size, count + size, tenant[HOUR + COMPLETED - ENDS] + size, true
@@ -227,6 +244,7 @@ local function end_all(exchange)
   rows[rows_size + 1] = (exchange.row_head and '\30' or '') .. concat(done_rows)
   exchange.rows_size, exchange.written_size, exchange.row_head, exchange.row_tenant = rows_size + 1, written_size, done_head, done_tenant
   count_ends(queue, exchange.times, from, exchange.settled, all_done)
+  keep_in_turn(queue, ids, in_turn, exchange.settled)
   if begun > 0 then count_begun(queue, opening, begun) end
   return true
 end
