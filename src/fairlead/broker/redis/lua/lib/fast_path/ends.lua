@@ -51,9 +51,9 @@ end
 -- Whose they are, by their records, in groups. False if one is not on loan to the caller, or is no plain task.
 function straight.read_owners(exchange, known)
   local ids, total, run_ends, names, begin = exchange.ids, exchange.settled, exchange.run_ends, exchange.names, exchange.begin
-  local records, firsts, openings, owners, tenants, sizes = call('HMGET', prefix .. 'records', unpack(ids)), {}, {}, {}, {}, {}
+  local records, firsts, tenants, changes, openings, owners, sizes = call('HMGET', prefix .. 'records', unpack(ids)), {}, {}, {}, {}, {}, {}
   local to, last, begins, opening, tail, tail_size, live, group, run, run_to = FATE_END + #begin, nil, nil, nil, nil, nil, nil, 0, 0, 0
-  local head, queue, queue_text, only = to + 3, nil, nil, nil
+  local head, queue, queue_text, only, changed = to + 3, nil, nil, nil, false
   for i = 1, total do
     local record = records[i]
     if i > run_to then
@@ -68,12 +68,12 @@ function straight.read_owners(exchange, known)
         begins = sub(record, 1, to)
         opening = opening_of(begins, begin, exchange.runs[run])
         if not opening then return false end
-        opening.base = run > 1 and run_ends[run - 1] or 0
+        opening.base, changed = run > 1 and run_ends[run - 1] or 0, true
       end
       -- Queue, tenant, level, which is a digit, and what is behind it. A pattern would cost twice as much.
       if not queue or find(record, queue_text, head, true) ~= head then
         queue = sub(record, head, find(record, SEP, head, true) - 1)
-        queue_text, only = queue .. SEP, not only and queue
+        queue_text, only, changed = queue .. SEP, not only and queue, true
         if not known[queue] then names[#names + 1], known[queue] = queue, true end
       end
       local tenant_at = head + #queue_text
@@ -82,16 +82,20 @@ function straight.read_owners(exchange, known)
         tail, tail_size = sub(record, tenant_end + 3), #record - tenant_end
         local kind = kind_of(sub(tail, 1, -1 - SIZE_LENGTH))
         if kind.limited or kind.flow or sub(tail, -SIZE_LENGTH, -9) ~= FIRST_LIFE then return false end
-        live = COUNTED + unpacked('<I', tail, #tail - 7)
+        live, changed = COUNTED + unpacked('<I', tail, #tail - 7), true
       end
       group = group + 1
-      firsts[group], openings[group], owners[group], tenants[group], sizes[group]
-        = i, opening, queue, sub(record, tenant_at, tenant_end - 1), live
+      firsts[group] = i
+      tenants[group] = sub(record, tenant_at, tenant_end - 1)
+      if changed then
+        local span = #changes + 1
+        changes[span], openings[span], owners[span], sizes[span], changed = group, opening, queue, live, false
+      end
     end
   end
-  firsts[group + 1] = total + 1
-  exchange.groups, exchange.records, exchange.firsts, exchange.openings, exchange.owners, exchange.tenants, exchange.sizes, exchange.owner
-    = group, records, firsts, openings, owners, tenants, sizes, only
+  firsts[group + 1], changes[#changes + 1] = total + 1, group + 1
+  exchange.groups, exchange.records, exchange.firsts, exchange.changes, exchange.openings, exchange.owners, exchange.tenants, exchange.sizes, exchange.owner
+    = group, records, firsts, changes, openings, owners, tenants, sizes, only
   return true
 end
 
@@ -137,46 +141,53 @@ end
 -- End what is settled: records and counts as they will be. Those that were only held begin before one ends, so what is said of them in
 -- exchange.rows (see events.events) stands before what is said of the ends. False if there is more to one of them.
 local function end_all(exchange)
-  local ids, hour, openings, firsts, owners, tenants, sizes, records, written = exchange.ids, exchange.hour, exchange.openings,
-    exchange.firsts, exchange.owners, exchange.tenants, exchange.sizes, exchange.records, exchange.written
+  local ids, hour, firsts, tenants, records, written, changes, openings, owners, sizes
+    = exchange.ids, exchange.hour, exchange.firsts, exchange.tenants, exchange.records, exchange.written, exchange.changes,
+    exchange.openings, exchange.owners, exchange.sizes
   local starts, waits, ends, lives = straight.starts, straight.waits, straight.ends, straight.lives
   local queue_name, queue, numbers, cache, visits, till, opening, fate, from, kept, kept_size = nil, nil, nil, nil, nil, nil, nil, nil, 1, nil, 0
   local rows, rows_size, begun, took, begun_tenant = exchange.rows, exchange.rows_size, 0, nil, nil
   local done_rows, done_size, done_head, done_tenant, written_size = {}, 0, nil, nil, exchange.written_size
   local all_done, in_turn = 0, nil -- in_turn: the first of a queue, if all since then are kept and stand in no list
+  local span, change, own_size = 0, 1, nil
   for group = 1, exchange.groups do
-    local own_opening, first, last = openings[group], firsts[group], firsts[group + 1] - 1
-    if owners[group] ~= queue_name then
-      if queue then
-        count_ends(queue, exchange.times, from, first - 1, all_done)
-        keep_in_turn(queue, ids, in_turn, first - 1)
-        if begun > 0 then count_begun(queue, opening, begun) end
-      end
-      queue_name, from, opening, all_done, begun = owners[group], first, nil, 0, 0
-      queue = exchange.queues[queue_name]
-      numbers, till, cache, visits, kept = queue.numbers, now + queue.conf.keep, queue.tenants, queue.visits, queue.kept
-      kept_size = #kept
-      in_turn = kept_size == 0 and first
-      straight.changing(queue)
-      if till < numbers[Q_UNTIL] or numbers[Q_LOOK] <= now + LATER or till < numbers[Q_LOOK] then
-        return false end -- see none_is_over in retention_trim.trim
-      numbers[Q_UNTIL] = till
-    end
-    if own_opening ~= opening then
-      if begun > 0 then count_begun(queue, opening, begun) end
-      opening, fate, begun, took = own_opening, own_opening.fate .. pack('<dd', now, till), 0, nil
-      local done = 'completed\0316\031' .. queue_name .. SEP .. opening.token
-      if done ~= done_head then
-        done_size, done_tenant = done_size + 1, nil
-        done_rows[done_size], done_head = done_head and '\30' .. done or done, done
-      end
-      if opening.held then
-        local head = 'started\0314\031' .. queue_name .. SEP .. opening.token .. ARGV[2]
-        if head ~= exchange.row_head then
-          rows_size, begun_tenant = rows_size + 1, nil
-          rows[rows_size], exchange.row_head = exchange.row_head and '\30' .. head or head, head
+    local first, last = firsts[group], firsts[group + 1] - 1
+    if group == change then -- of another queue, another loan or another size
+      span = span + 1
+      local own_opening = openings[span]
+      own_size, change = sizes[span], changes[span + 1]
+      if owners[span] ~= queue_name then
+        if queue then
+          count_ends(queue, exchange.times, from, first - 1, all_done)
+          keep_in_turn(queue, ids, in_turn, first - 1)
+          if begun > 0 then count_begun(queue, opening, begun) end
         end
-        took = now - opening.since
+        queue_name, from, opening, all_done, begun = owners[span], first, nil, 0, 0
+        queue = exchange.queues[queue_name]
+        numbers, till, cache, visits, kept = queue.numbers, now + queue.conf.keep, queue.tenants, queue.visits, queue.kept
+        kept_size = #kept
+        in_turn = kept_size == 0 and first
+        straight.changing(queue)
+        if till < numbers[Q_UNTIL] or numbers[Q_LOOK] <= now + LATER or till < numbers[Q_LOOK] then
+          return false end -- see none_is_over in retention_trim.trim
+        numbers[Q_UNTIL] = till
+      end
+      if own_opening ~= opening then
+        if begun > 0 then count_begun(queue, opening, begun) end
+        opening, fate, begun, took = own_opening, own_opening.fate .. pack('<dd', now, till), 0, nil
+        local done = 'completed\0316\031' .. queue_name .. SEP .. opening.token
+        if done ~= done_head then
+          done_size, done_tenant = done_size + 1, nil
+          done_rows[done_size], done_head = done_head and '\30' .. done or done, done
+        end
+        if opening.held then
+          local head = 'started\0314\031' .. queue_name .. SEP .. opening.token .. ARGV[2]
+          if head ~= exchange.row_head then
+            rows_size, begun_tenant = rows_size + 1, nil
+            rows[rows_size], exchange.row_head = exchange.row_head and '\30' .. head or head, head
+          end
+          took = now - opening.since
+        end
       end
     end
     local tenant_name, size, record = tenants[group], last + 1 - first, records[first]
@@ -202,7 +213,7 @@ local function end_all(exchange)
         if took > tenant[WAITED] then tenant[WAITED] = took end
       end
     end
-    local live = size * sizes[group]
+    local live = size * own_size
     local done = live
     if opening.results then
       exchange.written_size = written_size
@@ -211,8 +222,9 @@ local function end_all(exchange)
     else
       record = fate .. sub(record, FATE_END + 1)
       if single then
-        written[written_size + 1], written[written_size + 2] = text, record
+        written[written_size + 1] = text
         written_size = written_size + 2
+        written[written_size] = record
       else
         for i = first, last do
           written[written_size + 1], written[written_size + 2] = ids[i], record
@@ -222,7 +234,8 @@ local function end_all(exchange)
     end
     all_done = all_done + done
     if visit then
-      ends[visit], lives[visit] = ends[visit] + size, lives[visit] + live
+      ends[visit] = ends[visit] + size
+      lives[visit] = lives[visit] + live
       if done > live then straight.add_results(visit, done - live) end
       if not in_turn then
         for i = first, last do

@@ -18,12 +18,12 @@ local NONE = {} -- a list that nobody writes to
 -- What a call is about, each time anew:
 -- queues by name, and names, those that are fetched from (`many`) first;
 -- ids that are settled, how many (`settled`), their times and records, in runs of ARGV: where each begins there, and its last
--- id; and in groups that are alike and stand side by side: the first, how their records begin, queue, tenant, and their bytes; `owner`: the
--- queue of all of them, if they have only one;
+-- id; and in groups that are alike and stand side by side: the first, and their tenant; in `changes` the groups from which on another
+-- thing holds of all that follow: how their records begin, their queue, and their bytes; `owner`: the queue, if they have only one;
 -- loans, how many (`lent`), of which `start` begin at once, and their stored messages (`values`); what was taken from lines
 -- (`popped`); records to write (`written`), and texts of events (`rows`), each with its size, and how the last row began.
 local exchange = { queues = false, names = false, many = 0, ids = false, settled = 0, times = false, records = false, runs = false,
-  run_ends = false, groups = 0, firsts = false, openings = false, owners = false, owner = false, tenants = false, sizes = false, loans = false, lent = 0,
+  run_ends = false, groups = 0, firsts = false, changes = false, openings = false, owners = false, owner = false, tenants = false, sizes = false, loans = false, lent = 0,
   start = 0, values = false, popped = false, written = false, written_size = 0, rows = false, rows_size = 0,
   row_head = false, row_tenant = false, token = false, begin = false, hour = 0, ties = false, saved = false, late = false, sure = false }
 -- Calls about many tasks of a queue that went to the engine after all have read much in vain. So behind the second of them the
@@ -69,11 +69,12 @@ local function share_tenants()
     if queue then queue.ending = exchange.tenants end
     return queue
   end
-  for group = 1, exchange.groups do
-    local queue = exchange.queues[exchange.owners[group]]
+  for span = 1, #exchange.owners do
+    local queue = exchange.queues[exchange.owners[span]]
     if not queue then return false end
     local list = queue.ending or {}
-    queue.ending, list[#list + 1] = list, exchange.tenants[group]
+    queue.ending = list
+    for group = exchange.changes[span], exchange.changes[span + 1] - 1 do list[#list + 1] = exchange.tenants[group] end
   end
   return true
 end

@@ -23,7 +23,7 @@ local NEITHER = ('\0'):rep(4)
 function straight.forget(queue, ids, records, limit)
   local numbers, visits, goes, frees, last, name, visit, fate, flags, tail, bytes, sum, fate_to
     = queue.numbers, queue.visits, straight.goes, straight.frees, nil, nil, nil, nil, nil, nil, nil, 0, 0
-  local names, sizes, others, parted, forgotten = {}, {}, 0, queue.parted or {}, queue.forgotten
+  local names, sizes, others, behind_queue, parted, forgotten = {}, {}, 0, 4 + #queue.name, queue.parted or {}, queue.forgotten
   for i = 1, #ids do
     local record = records[i]
     if record ~= last then
@@ -43,7 +43,7 @@ function straight.forget(queue, ids, records, limit)
       end
       last = record
       if fate then
-        local at = find(record, SEP, fate_to + 3, true) + 1
+        local at = fate_to + behind_queue
         name = sub(record, at, find(record, SEP, at, true) - 1)
       else
         name = tenant_in(record)

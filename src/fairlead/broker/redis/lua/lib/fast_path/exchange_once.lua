@@ -41,8 +41,15 @@ local function open_lines(queue)
     if length ~= many or many == 0 or below ~= nothing_below or above ~= nothing_above or opening ~= free or not NEXT_TURN[turn] then
       return nil
     end
-    keys[place], queued[place], tags[place], weights[place], fronts[place], running[place], middles[place], turns[place], tails[place]
-      = base .. name, many, tag, weight, front, run, middle, turn, tail
+    keys[place] = base .. name
+    queued[place] = many
+    tags[place] = tag
+    weights[place] = weight
+    fronts[place] = front
+    running[place] = run
+    middles[place] = middle
+    turns[place] = turn
+    tails[place] = tail
     tag = tag + STRIDE * UNIT / weight
     if tag < lowest then lowest = tag end
   end
@@ -81,7 +88,7 @@ function straight.lend_once(exchange, queue)
   local began, behind_queue = 'started\0314\031' .. queue.name .. SEP .. exchange.token .. '\0311\031' .. ARGV[2], 5 + #queue.name
   local between, behind = straight.BELOW[level], straight.FREE .. queue.hour
   local above, waits, adds, drops, adds_size, kept = straight.ABOVE[level], {}, {}, {}, 0, #keeps
-  local keeps_size = kept
+  local keeps_size, total = kept, first
   local rest, step, since, begins, weighs, sizes, tag_before, tag_text, packed_tag = nil, nil, nil, nil, nil, nil, nil, nil, nil
   for place = 1, size do
     local value, name, tag, own_weight, left, tail = messages[place], ready[place], tags[place], weights[place], queued[place] - 1, tails[place]
@@ -98,20 +105,23 @@ function straight.lend_once(exchange, queue)
     if to > clock then clock = to end
     tag = tag + step / own_weight
     if left > 0 then
-      if tag < last_tag or tag == last_tag and not less(last_name, name) then -- its turn comes before the last one's
+      if tag <= last_tag and (tag < last_tag or not less(last_name, name)) then -- its turn comes before the last one's
         undo(keeps, kept)
         straight.open_columns(size, level)
         return nil, keys, entries, messages
       end
       if tag ~= tag_before then tag_before, tag_text, packed_tag = tag, exact(tag), pack('<d', tag) end
-      adds[adds_size + 1], adds[adds_size + 2] = tag_text, name
+      adds[adds_size + 1] = tag_text
       adds_size = adds_size + 2
+      adds[adds_size] = name
     else
       packed_tag, tag_before, drops[#drops + 1], weight = pack('<d', tag), nil, name, weight - own_weight
       pace = STRIDE * UNIT / weight
     end
     local id = entries[place]
-    loans[first + place], values[first + place] = id, value
+    total = total + 1
+    loans[total] = id
+    values[total] = value
     -- The record of the task.
     if accepted ~= since then since, begins = accepted, held .. sub(value, 1, 8) .. rest_held end
     if body + trace ~= weighs then weighs, sizes = body + trace, pack('<III', 0, body + trace, 0) end
@@ -130,15 +140,17 @@ function straight.lend_once(exchange, queue)
       local before, started, middle, waited, end_of_tail = unpacked(straight.STARTED_TAIL, tail)
       tail = before .. NUMBER[started + 1] .. middle .. pack('<d', max(waited, now - since)) .. end_of_tail
     end
-    written[written_size + 1], written[written_size + 2] = id, opening .. long .. head .. sizes
+    written[written_size + 1] = id
     written_size = written_size + 2
+    written[written_size] = opening .. long .. head .. sizes
     -- The record of the tenant.
     local packed_left, visit = NUMBER[left], visits[name]
     local new = fronts[place] .. packed_left .. NUMBER[running[place] + 1] .. middles[place] .. between .. packed_left .. above .. packed_tag
       .. NUMBER[own_weight] .. (left > 0 and NEXT_TURN[turns[place]] or straight.IDLE_NOW) .. behind .. tail
     if visit then keeps[places[visit]] = new else
-      keeps[keeps_size + 1], keeps[keeps_size + 2] = name, new
+      keeps[keeps_size + 1] = name
       keeps_size = keeps_size + 2
+      keeps[keeps_size] = new
     end
   end
   local began_now = max(min(size, start), 0)

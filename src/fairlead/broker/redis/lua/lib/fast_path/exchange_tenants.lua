@@ -47,8 +47,17 @@ function straight.open_visits(queue, wanted, ready, ending)
     local name = wanted[i]
     if not visits[name] and cache[name] == nil then
       place = place + 1
-      visits[name], names[place], ends[place], goes[place], frees[place] = place, name, 0, 0, 0
-      if ending then starts[place], waits[place], lives[place] = 0, 0, 0 end
+      -- One by one, here and in other loops over tenants: assigned together they would first be copied.
+      visits[name] = place
+      names[place] = name
+      ends[place] = 0
+      goes[place] = 0
+      frees[place] = 0
+      if ending then
+        starts[place] = 0
+        waits[place] = 0
+        lives[place] = 0
+      end
     end
   end
   visited = place
@@ -110,8 +119,9 @@ function straight.close_visits()
           .. NUMBER[started + starts[place]] .. NUMBER[finished + ended] .. failed .. pack('<ddd', waited, done - frees[place], live - bytes)
       end
       if new then
-        keeps[size + 1], keeps[size + 2] = names[place], new
+        keeps[size + 1] = names[place]
         size = size + 2
+        keeps[size] = new
         places[place] = size
       end
       if sleeps then
