@@ -167,6 +167,7 @@ function straight.take_firsts(exchange, keys)
     if not id then return nil end
     entries[i] = id
   end
+  exchange.popped[#exchange.popped] = #keys -- more may be read behind these
   return entries, call('HMGET', prefix .. 'tasks', unpack(entries))
 end
 

@@ -3,12 +3,11 @@
 -- @part lend_once
 -- One task of each of those that may be served, in one go: what exchange_loans.lend_from does where nobody's turn comes twice.
 -- It comes once if as many are asked for as tenants were read, and each tag is behind all of these once its tenant was served. So nobody
--- has to be found a place among the others, and a tenant is written where it is lent from. A step of this loop is one of each task where
--- there are many tenants.
+-- has to be found a place among the others, and a tenant is written where it is lent from. Where there are many tenants, each task is one
+-- step of this loop.
 -- @include fast_path/exchange_tenants.light
 local NEVER_BEGUN, MESSAGE = ('\0'):rep(24), '<dIHc0II'
 local LENGTH = {} -- of a head, as it is stored: those that were needed
-local before -- by place in queue.keeps: how a tenant stands there that this call has to do with already
 
 -- The level of all tasks that wait of a tenant, if it is one of those that have others above them.
 local function level_of(stored)
@@ -26,10 +25,7 @@ local function open_lines(queue)
   for place = 1, #ready do
     local name = ready[place]
     local visit, stored = visits[name], found[from + place]
-    if visit then
-      stored = keeps[places[visit]]
-      before[places[visit]] = stored
-    end
+    if visit then stored = keeps[places[visit]] end
     if not stored or #stored ~= TENANT_LENGTH or cache[name] then return nil end
     if not level then
       level = level_of(stored)
@@ -56,16 +52,9 @@ local function open_lines(queue)
   return keys, level, lowest
 end
 
--- The tenants of a queue as they were; `size` of what is kept of them was there before.
-local function undo(keeps, size)
-  for i = size + 1, #keeps do keeps[i] = nil end
-  for place, stored in pairs(before) do keeps[place] = stored end
-end
-
 -- Lend one task of each of the tenants that may be served. True if that is done, and false if one of them is not plain. Nil if the turn
 -- of one may come twice; then the keys of lines, and entries and messages, as far as these are known.
 function straight.lend_once(exchange, queue)
-  before = {}
   local keys, level, lowest = open_lines(queue)
   if not keys then return nil end
   local queued, tags, weights, fronts, running, middles, turns, tails = straight.columns()
@@ -105,8 +94,9 @@ function straight.lend_once(exchange, queue)
     if to > clock then clock = to end
     tag = tag + step / own_weight
     if left > 0 then
-      if tag <= last_tag and (tag < last_tag or not less(last_name, name)) then -- its turn comes before the last one's
-        undo(keeps, kept)
+      if tag <= last_tag and (tag < last_tag or not less(last_name, name)) then
+        -- Its turn comes again before the last one's. Whoever was served is served all the same, and written anew.
+        for i = keeps_size, kept + 1, -1 do keeps[i] = nil end
         straight.open_columns(size, level)
         return nil, keys, entries, messages
       end
@@ -137,8 +127,8 @@ function straight.lend_once(exchange, queue)
       rows_size = rows_size + 1
       rows[rows_size], row_tenant = '\31\28' .. name .. SEP .. id, name
       waits[since] = (waits[since] or 0) + 1
-      local before, started, middle, waited, end_of_tail = unpacked(straight.STARTED_TAIL, tail)
-      tail = before .. NUMBER[started + 1] .. middle .. pack('<d', max(waited, now - since)) .. end_of_tail
+      local from, started, middle, waited, to_end = unpacked(straight.STARTED_TAIL, tail)
+      tail = from .. NUMBER[started + 1] .. middle .. pack('<d', max(waited, now - since)) .. to_end
     end
     written[written_size + 1] = id
     written_size = written_size + 2
