@@ -88,9 +88,9 @@ end
 
 function straight.write(queue)
   local key = prefix .. 'kept:' .. queue.name
-  if queue.gone then call('LTRIM', key, queue.gone, -1) end -- nobody reads what LPOP would answer
+  if queue.gone then call('LPOP', key, queue.gone) end
   if queue.kept[1] then call('RPUSH', key, unpack(queue.kept)) end
-  for tenant, many in pairs(queue.own_gone or {}) do call('LTRIM', key .. ':' .. tenant[NAME], many, -1) end
+  for tenant, many in pairs(queue.own_gone or {}) do call('LPOP', key .. ':' .. tenant[NAME], many) end
   for tenant, list in pairs(queue.own or {}) do call('RPUSH', key .. ':' .. tenant[NAME], unpack(list)) end
   if queue.ranked then
     local shares = {}
