@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -41,6 +42,9 @@ class Wide:
     def _task(self, name: str, queue: str, options: dict[str, Any]) -> Submission:
         self.number += 1
         return submit(made(self.number), name, queue, **options)
+
+    async def configure(self, change: TenantChange | QueueChange) -> None:
+        await self.pair.do(lambda client: client.configure(change))
 
     async def known(self, *names: str, queue: str = QUEUE) -> None:
         for _ in range(2):
@@ -128,7 +132,7 @@ async def test_those_of_whom_others_are_forgotten_are(wide: Wide) -> None:
     """Some are forgotten of tenants that end tasks, some of others, until these have nothing."""
     many = [f"tenant-{n}" for n in range(160)]
     change = QueueChange(queue="room", keep_completed_count=130)
-    await wide.pair.do(lambda client: client.configure(change))
+    await wide.configure(change)
     for _ in range(4):
         await wide.enqueue(*many, queue="room")
     ways = []
@@ -154,7 +158,7 @@ async def test_cancelled_ones_stand_beside_what_ends(wide: Wide) -> None:
 
 async def test_who_has_weight_may_be_served_twice(wide: Wide) -> None:
     change = TenantChange(tenant=NAMES[3], weight=3.0)
-    await wide.pair.do(lambda client: client.configure(change))
+    await wide.configure(change)
     for _ in range(6):
         await wide.enqueue(*NAMES)
     await wide.turn(len(NAMES))  # which looks for what is due next
@@ -218,7 +222,7 @@ async def test_a_limit_or_a_pause_of_one_tenant_holds(wide: Wide, change: Tenant
     for _ in range(4):
         await wide.enqueue(*NAMES)
     await wide.turn(len(NAMES))
-    await wide.pair.do(lambda client: client.configure(change))
+    await wide.configure(change)
     first, wide.held = wide.held, []  # which run on
     assert (await wide.turn(len(NAMES)))[:2] == (len(NAMES), 0)
     second, wide.held = wide.held, []
@@ -261,11 +265,11 @@ async def test_histories_of_many_tenants_leave_the_same(seed: int) -> None:
     try:
         if draw.random() < 0.7:
             change = QueueChange(queue=QUEUE, keep_completed_count=draw.choice((130, 250)))
-            await wide.pair.do(lambda client: client.configure(change))
+            await wide.configure(change)
         if odd:
             for name in draw.sample(names, 3):
                 heavy = TenantChange(tenant=name, weight=draw.choice((0.5, 2.0)))
-                await wide.pair.do(lambda client, heavy=heavy: client.configure(heavy))
+                await wide.configure(heavy)
         for _ in range(40):
             for _ in range(draw.choice((0, 1, 1, 2))):
                 some = names if draw.random() < 0.6 else draw.sample(names, draw.randint(1, 6))
@@ -281,7 +285,7 @@ async def test_histories_of_many_tenants_leave_the_same(seed: int) -> None:
             await wide.turn(
                 wanted,
                 start=draw.choice((None, 0, wanted // 3)),
-                end=lambda lease, result=result: completed(lease, result=result or None),
+                end=partial(completed, result=result or None),
             )
             if draw.random() < 0.1:
                 await wide.pair.do(lambda client: client.broker.tidy(now=wide.now))

@@ -11,7 +11,7 @@
 -- of each. Reads ARGV as exchange. Returns the reply, or nil.
 -- A call may settle and ask for WHOLE tasks. From SMALL on, what would be read in vain counts: see `shy`.
 -- @const SMALL=16 WHOLE=256 SHY=15
--- @include fast_path/last_answer fast_path/exchange_loans.room fast_path/ends.read_ends fast_path/exchange_loans.read_ready fast_path/exchange_one.exchange_one
+-- @include fast_path/last_answer fast_path/exchange_loans.room fast_path/exchange_ends.read_ends fast_path/exchange_loans.read_ready fast_path/exchange_one.exchange_one
 local NOTHING = ('\0'):rep(16)
 local DEFAULTS = { paused = 0, keep = 3600, count = 10000, bytes = 67108864, dead = 268435456 } -- as queue.queue
 local NONE = {} -- a list that nobody writes to
@@ -23,9 +23,10 @@ local NONE = {} -- a list that nobody writes to
 -- loans, how many (`lent`), of which `start` begin at once, and their stored messages (`values`); what was taken from lines
 -- (`popped`); records to write (`written`), and texts of events (`rows`), each with its size, and how the last row began.
 local exchange = { queues = false, names = false, many = 0, ids = false, settled = 0, times = false, records = false, runs = false,
-  run_ends = false, groups = 0, firsts = false, changes = false, openings = false, owners = false, owner = false, tenants = false, sizes = false, loans = false, lent = 0,
-  start = 0, values = false, popped = false, written = false, written_size = 0, rows = false, rows_size = 0,
-  row_head = false, row_tenant = false, token = false, begin = false, hour = 0, ties = false, saved = false, late = false, sure = false }
+  run_ends = false, groups = 0, firsts = false, changes = false, openings = false, owners = false, owner = false, tenants = false,
+  sizes = false, loans = false, lent = 0, start = 0, values = false, popped = false, written = false, written_size = 0,
+  rows = false, rows_size = 0, row_head = false, row_tenant = false, token = false, begin = false, hour = 0, ties = false,
+  saved = false, late = false, sure = false }
 -- Calls about many tasks of a queue that went to the engine after all have read much in vain. So behind the second of them the
 -- next one is not tried, behind the third the next three, and so on: by queue, how many are left, and how many they were.
 local shy, timid, timid_count = {}, {}, 0

@@ -80,7 +80,8 @@ function straight.lend_once(exchange, queue)
   local keeps_size, total = kept, first
   local rest, step, since, begins, weighs, sizes, tag_before, tag_text, packed_tag = nil, nil, nil, nil, nil, nil, nil, nil, nil
   for place = 1, size do
-    local value, name, tag, own_weight, left, tail = messages[place], ready[place], tags[place], weights[place], queued[place] - 1, tails[place]
+    local value, name, tag, own_weight, left, tail
+      = messages[place], ready[place], tags[place], weights[place], queued[place] - 1, tails[place]
     if not value then return false end
     local accepted, _, head, body, trace = unpacked(MESSAGE, value)
     local own_rest = sub(head, behind_queue + #name) -- what stands behind queue, tenant and level
@@ -135,8 +136,8 @@ function straight.lend_once(exchange, queue)
     written[written_size] = opening .. long .. head .. sizes
     -- The record of the tenant.
     local packed_left, visit = NUMBER[left], visits[name]
-    local new = fronts[place] .. packed_left .. NUMBER[running[place] + 1] .. middles[place] .. between .. packed_left .. above .. packed_tag
-      .. NUMBER[own_weight] .. (left > 0 and NEXT_TURN[turns[place]] or straight.IDLE_NOW) .. behind .. tail
+    local new = fronts[place] .. packed_left .. NUMBER[running[place] + 1] .. middles[place] .. between .. packed_left .. above
+      .. packed_tag .. NUMBER[own_weight] .. (left > 0 and NEXT_TURN[turns[place]] or straight.IDLE_NOW) .. behind .. tail
     if visit then keeps[places[visit]] = new else
       keeps[keeps_size + 1] = name
       keeps_size = keeps_size + 2

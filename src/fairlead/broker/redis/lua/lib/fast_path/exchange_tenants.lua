@@ -116,7 +116,8 @@ function straight.close_visits()
           if byte(flags, 5) ~= 0 then sleeps, flags = true, sub(flags, 1, 4) .. '\0' .. hour end
         end
         new = waiting .. NUMBER[running] .. retrying .. NUMBER[completed] .. dead .. middle .. flags .. enqueued
-          .. NUMBER[started + starts[place]] .. NUMBER[finished + ended] .. failed .. pack('<ddd', waited, done - frees[place], live - bytes)
+          .. NUMBER[started + starts[place]] .. NUMBER[finished + ended] .. failed
+          .. pack('<ddd', waited, done - frees[place], live - bytes)
       end
       if new then
         keeps[size + 1] = names[place]
@@ -153,8 +154,9 @@ local READY_AT, IDLE_NOW = {}, '\0\0' -- status and turn
 local NEXT_TURN = {} -- the same for the turn behind that, by both as a number: of those that are ready
 for turn = 0, 7 do READY_AT[turn] = '\1' .. ('').char(turn) end
 for turn = 0, 7 do NEXT_TURN[READY + 256 * turn] = READY_AT[(turn + 1) % 8] end
-straight.SERVED, straight.BELOW, straight.ABOVE, straight.FREE, straight.STARTED_TAIL, straight.NEXT_TURN, straight.IDLE_NOW, straight.NUMBER,
-  straight.places = SERVED, BELOW, ABOVE, FREE, STARTED_TAIL, NEXT_TURN, IDLE_NOW, NUMBER, places
+straight.SERVED, straight.BELOW, straight.ABOVE, straight.FREE, straight.STARTED_TAIL, straight.NEXT_TURN, straight.IDLE_NOW
+  = SERVED, BELOW, ABOVE, FREE, STARTED_TAIL, NEXT_TURN, IDLE_NOW
+straight.NUMBER, straight.places = NUMBER, places
 
 -- Say of the first `size` tenants in columns, of which fast_path/exchange_once has read the rest, that nothing was lent of that level.
 function straight.open_columns(size, level)
