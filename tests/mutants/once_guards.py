@@ -33,6 +33,23 @@ GUARDS: tuple[Guard, ...] = (
         ("or opening ~= free or not NEXT_TURN[turn] then", "or not NEXT_TURN[turn] then"),
     ),
     _once(
+        "hours",
+        "what ends is counted in its hour",
+        "test_ends_in_another_hour_are_the_engines",
+        "exchange_tenants",
+        ("byte(flags) == PARKED or sub(flags, 6) ~= hour then", "byte(flags) == PARKED then"),
+    ),
+    _once(
+        "orders",
+        "what was cancelled counts for an order of its own",
+        "test_what_is_cancelled_counts_for_an_order_of_its_own[7-False]",
+        "exchange_tenants",
+        (
+            "(dead == NO_DEAD and completed or completed + unpacked('<I', dead, 5)) >= large then",
+            "completed >= large then",
+        ),
+    ),
+    _once(
         "cancelled",
         "what was cancelled is no order of its own, and stays",
         "test_cancelled_ones_stand_beside_what_ends",

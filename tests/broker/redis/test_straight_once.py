@@ -231,6 +231,32 @@ async def test_a_limit_or_a_pause_of_one_tenant_holds(wide: Wide, change: Tenant
     assert len(of_one) == (change.concurrency or 1)
 
 
+@pytest.mark.parametrize(("cancelled", "straight"), [(6, True), (7, False)])
+async def test_what_is_cancelled_counts_for_an_order_of_its_own(
+    wide: Wide, cancelled: int, straight: bool
+) -> None:
+    """Two are completed; with seven that were cancelled one more makes a 64th of the room."""
+    await wide.configure(QueueChange(queue=QUEUE, keep_completed_count=640))
+    lost = await wide.enqueue(*[NAMES[0]] * cancelled)
+    orders = [Alter(id=id, action="cancel") for id in lost]
+    await wide.pair.do(lambda client: client.alter(*orders, now=wide.now))
+    await wide.enqueue(*NAMES)
+    await wide.turn(len(NAMES))
+    await wide.pair.do(lambda client: client.broker.tidy(now=NOW))  # looks at what is kept
+    assert await wide.turn(0) == (0, 0, straight)
+
+
+async def test_ends_in_another_hour_are_the_engines(wide: Wide) -> None:
+    for _ in range(2):
+        await wide.enqueue(*NAMES)
+    assert await wide.turn(len(NAMES)) == (len(NAMES), 1, True)
+    wide.now += 3600 - wide.now % 3600
+    held, wide.held = wide.held[6:], wide.held[:6]
+    assert await wide.turn(0) == (0, 0, False)
+    wide.held = held
+    assert await wide.turn(0) == (0, 0, False)
+
+
 async def test_a_message_that_is_lost_puts_lines_back(wide: Wide) -> None:
     await wide.enqueue(*NAMES)
     lost = (await wide.enqueue(*NAMES))[7]
