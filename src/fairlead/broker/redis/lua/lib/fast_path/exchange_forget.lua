@@ -6,7 +6,7 @@
 -- oldest of all goes, of the order of all tenants or of those that have an order of their own. How many each gives is
 -- decided before any of their orders is read: to ask for one task at a time is some 25 commands for each. Nothing is
 -- written here, see straight.write in exchange_loans; whatever is unusual is left to the engine.
--- @include fast_path/exchange_tenants.light
+-- @include fast_path/exchange_tenants.visits
 local NONE = {} -- a list that nobody writes to
 
 -- Until when a completed task is kept, by its record; nil if it is none, or there is more to forgetting it than that.

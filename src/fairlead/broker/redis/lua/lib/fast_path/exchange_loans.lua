@@ -5,7 +5,7 @@
 -- What retention.shelves, retention_trim.trim and retention_trim.forget do where nothing is past its time: the oldest of
 -- all goes, or those that hold much give their own oldest. Nothing is written before `straight.write`; whatever is unusual
 -- is left to the engine.
--- @include fast_path/exchange_tenants.light fast_path/exchange_forget.forget
+-- @include fast_path/exchange_tenants.visits fast_path/exchange_forget.forget
 -- Places in the record of a queue, see STATE in queue.queue; counts stand at Q_COUNT + state.
 -- @const Q_CLOCK=1 Q_WEIGHT=2 Q_COUNT=2 Q_DONE=15 Q_DEAD=16 Q_UNTIL=17 Q_LARGE=18 Q_LOOK=20 Q_EMPTIED=21 Q_TAIL=22
 

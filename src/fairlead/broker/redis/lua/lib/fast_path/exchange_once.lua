@@ -5,7 +5,7 @@
 -- It comes once if as many are asked for as tenants were read, and each tag is behind all of these once its tenant was served. So nobody
 -- has to be found a place among the others, and a tenant is written where it is lent from. Where there are many tenants, each task is one
 -- step of this loop.
--- @include fast_path/exchange_tenants.light
+-- @include fast_path/exchange_tenants.visits
 local NEVER_BEGUN, MESSAGE = ('\0'):rep(24), '<dIHc0II'
 local LENGTH = {} -- of a head, as it is stored: those that were needed
 

@@ -1,6 +1,6 @@
 -- Fast path (see enqueue.lua): the tenants of `exchange_straight`.
 
--- @part light
+-- @part visits
 -- Tenants as they are stored, of which a call reads and writes few numbers.
 -- To read all 29 numbers of a tenant into a table and to write them again would be most of what it costs. So one that
 -- ends tasks, and one that is lent some, is cut where numbers change, and what is before, between and behind them stays
