@@ -19,6 +19,7 @@ __all__ = (
     "ENDS",
     "LAID",
     "LOANS",
+    "ONCE",
     "ONE",
     "READY",
     "SMALL",
@@ -37,9 +38,10 @@ __all__ = (
 # many calls of exchange never came to the engine.
 COUNTER, ENDS, LOANS, SMALL = "straight", "straight-ends", "straight-loans", "straight-small"
 ONE = "straight-one"  # of these, how many in which one task ends and one is lent at most
+ONCE = "straight-once"  # how often one task of each of many tenants was lent in one go
 READY = "straight-ready"  # and how many calls of ready
 LAID = "straight-members"  # and how many members of flows became tasks
-COUNTERS = frozenset((COUNTER, ENDS, LOANS, SMALL, ONE, READY, LAID))
+COUNTERS = frozenset((COUNTER, ENDS, LOANS, SMALL, ONE, ONCE, READY, LAID))
 
 _Edit = tuple[str, str, str]  # file, old, new
 _LONG: tuple[_Edit, ...] = (
@@ -79,6 +81,11 @@ _COUNTED: tuple[_Edit, ...] = (
         f"  redis.call('INCR', '{ONE}')\n"
         f"  if id then redis.call('INCR', '{LOANS}') end\n"
         "  return { text, '', value }\n",
+    ),
+    (
+        "lib/fast_path/exchange_once.lua",
+        "  queue.adds, queue.drops = adds, drops\n",
+        f"  redis.call('INCR', '{ONCE}')\n  queue.adds, queue.drops = adds, drops\n",
     ),
     (
         "lib/fast_path/exchange.lua",

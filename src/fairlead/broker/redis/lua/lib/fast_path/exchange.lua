@@ -11,20 +11,22 @@
 -- of each. Reads ARGV as exchange. Returns the reply, or nil.
 -- A call may settle and ask for WHOLE tasks. From SMALL on, what would be read in vain counts: see `shy`.
 -- @const SMALL=16 WHOLE=256 SHY=15
--- @include fast_path/last_answer fast_path/exchange_loans.room fast_path/ends.read_ends fast_path/exchange_loans.read_ready fast_path/exchange_one.exchange_one
+-- @include fast_path/last_answer fast_path/exchange_loans.room fast_path/exchange_ends.read_ends fast_path/exchange_loans.read_ready fast_path/exchange_one.exchange_one
 local NOTHING = ('\0'):rep(16)
 local DEFAULTS = { paused = 0, keep = 3600, count = 10000, bytes = 67108864, dead = 268435456 } -- as queue.queue
 local NONE = {} -- a list that nobody writes to
 -- What a call is about, each time anew:
 -- queues by name, and names, those that are fetched from (`many`) first;
 -- ids that are settled, how many (`settled`), their times and records, in runs of ARGV: where each begins there, and its last
--- id; and in groups that are alike and stand side by side: the first, how their records begin, queue, tenant, and their bytes;
+-- id; and in groups that are alike and stand side by side: the first, and their tenant; in `changes` the groups from which on another
+-- thing holds of all that follow: how their records begin, their queue, and their bytes; `owner`: the queue, if they have only one;
 -- loans, how many (`lent`), of which `start` begin at once, and their stored messages (`values`); what was taken from lines
 -- (`popped`); records to write (`written`), and texts of events (`rows`), each with its size, and how the last row began.
 local exchange = { queues = false, names = false, many = 0, ids = false, settled = 0, times = false, records = false, runs = false,
-  run_ends = false, groups = 0, firsts = false, openings = false, owners = false, tenants = false, sizes = false, loans = false, lent = 0,
-  start = 0, values = false, popped = false, written = false, written_size = 0, rows = false, texts = false, rows_size = 0,
-  row_head = false, row_tenant = false, token = false, begin = false, hour = 0, ties = false, saved = false, late = false, sure = false }
+  run_ends = false, groups = 0, firsts = false, changes = false, openings = false, owners = false, owner = false, tenants = false,
+  sizes = false, loans = false, lent = 0, start = 0, values = false, popped = false, written = false, written_size = 0,
+  rows = false, rows_size = 0, row_head = false, row_tenant = false, token = false, begin = false, hour = 0, ties = false,
+  saved = false, late = false, sure = false }
 -- Calls about many tasks of a queue that went to the engine after all have read much in vain. So behind the second of them the
 -- next one is not tried, behind the third the next three, and so on: by queue, how many are left, and how many they were.
 local shy, timid, timid_count = {}, {}, 0
@@ -42,7 +44,7 @@ local function read_queues()
     elseif stored then
       hour = hour or pack('<I', exchange.hour)
       local numbers = { unpacked(STATE, stored) }
-      exchange.queues[exchange.names[i]] = { name = exchange.names[i], numbers = numbers, stored = stored, tenants = {}, light = {},
+      exchange.queues[exchange.names[i]] = { name = exchange.names[i], numbers = numbers, stored = stored, tenants = {}, visits = {},
         found = false, found_from = 0, hour = hour, keeps = {}, kept = {}, conf = DEFAULTS, stats = false, tail = '', ended = 0,
         ending = false, ready = false, adds = false }
       busy = true
@@ -57,6 +59,23 @@ local function read_queues()
       if warn >= 0 or concurrency >= 0 or rate > 0 or charge ~= 0 then return false end
       queue.conf = { paused = paused, keep = keep, count = count, bytes = bytes, dead = dead }
     end
+  end
+  return true
+end
+
+-- Whose tenants end tasks. False if one of the queues is not there.
+local function share_tenants()
+  if exchange.owner then
+    local queue = exchange.queues[exchange.owner]
+    if queue then queue.ending = exchange.tenants end
+    return queue
+  end
+  for span = 1, #exchange.owners do
+    local queue = exchange.queues[exchange.owners[span]]
+    if not queue then return false end
+    local list = queue.ending or {}
+    queue.ending = list
+    for group = exchange.changes[span], exchange.changes[span + 1] - 1 do list[#list + 1] = exchange.tenants[group] end
   end
   return true
 end
@@ -81,7 +100,6 @@ local function may_write(queue)
       local busy = tenant[10] + tenant[11] + tenant[12] + tenant[13] + tenant[14] > 0 and 1 or 0 -- as queue.drop_saved
       if busy == 0 and tenant[COUNT + COMPLETED] + tenant[COUNT + DEAD] + tenant[COUNT + CANCELLED] == 0 then return false end
       if busy ~= tenant[BUSY] then
-        if not queue.woke and not queue.slept and not straight.has_type('set', prefix .. 'active:' .. queue.name) then return false end
         local list = busy == 1 and 'woke' or 'slept'
         queue[list] = queue[list] or {}
         tenant[BUSY], queue[list][#queue[list] + 1] = busy, name
@@ -90,20 +108,7 @@ local function may_write(queue)
       size = size + 2
     end
   end
-  for name, light_tenant in pairs(queue.light) do
-    local stored, sleeps = nil, nil
-    if light_tenant then stored, sleeps = straight.stored_light(light_tenant) end
-    if light_tenant and not stored then return false end
-    if sleeps then
-      if not queue.woke and not queue.slept and not straight.has_type('set', prefix .. 'active:' .. queue.name) then return false end
-      queue.slept = queue.slept or {}
-      queue.slept[#queue.slept + 1] = name
-    end
-    if light_tenant then
-      keeps[size + 1], keeps[size + 2] = name, stored
-      size = size + 2
-    end
-  end
+  if (queue.woke or queue.slept) and not straight.has_type('set', prefix .. 'active:' .. queue.name) then return false end
   if (queue.results or queue.forgotten) and not straight.has_type('hash', prefix .. 'results')
     or queue.forgotten and exchange.lent == 0 and not straight.has_type('hash', prefix .. 'tasks') then
     return false
@@ -230,6 +235,7 @@ local function exchange_straight(wanted)
     exchange.values, exchange.written, exchange.rows, exchange.row_head, exchange.row_tenant, exchange.token
     = tonumber(ARGV[8]), 0, 0, 0, 0, {}, {}, {}, {}, {}, nil, nil, nil
   exchange.start = max(min(tonumber(ARGV[5]), wanted), 0)
+  straight.no_visits()
   if wanted > WHOLE or ARGV[9] ~= '0' and not straight.read_ends(exchange, 11 + exchange.many, tonumber(ARGV[9])) then return nil end
   local till_kept = exchange.many + exchange.settled > 0 and straight.last_answer()
   if not till_kept then return nil end
@@ -242,12 +248,7 @@ local function exchange_straight(wanted)
   end
   exchange.late = true
   if exchange.settled > 0 and not straight.read_owners(exchange, known) or not read_queues() or not look_around() then return nil end
-  for group = 1, exchange.settled > 0 and exchange.groups or 0 do
-    local queue = exchange.queues[exchange.owners[group]]
-    if not queue then return nil end
-    local list = queue.ending or {}
-    queue.ending, list[#list + 1] = list, exchange.tenants[group]
-  end
+  if exchange.settled > 0 and not share_tenants() then return nil end
   for i = 1, exchange.many do -- so that its tenants are read with those of what is settled
     local queue = exchange.queues[exchange.names[i]]
     if queue and queue.numbers[Q_WEIGHT] > 0 and queue.conf.paused == 0 then
@@ -286,7 +287,7 @@ begins[#begins + 1] = function()
     if not (large and is_shy(large)) then
       exchange.popped, exchange.late, exchange.sure = false, false, false
       local ok, reply = pcall(exchange_straight, wanted)
-      exchange.queues, exchange.records, exchange.values, exchange.written, exchange.rows, exchange.texts = nil, nil, nil, nil, nil, nil
+      exchange.queues, exchange.records, exchange.values, exchange.written, exchange.rows = nil, nil, nil, nil, nil
       if ok and reply then
         if large then be_bold(large) end
         return reply

@@ -6,7 +6,7 @@
 -- oldest of all goes, of the order of all tenants or of those that have an order of their own. How many each gives is
 -- decided before any of their orders is read: to ask for one task at a time is some 25 commands for each. Nothing is
 -- written here, see straight.write in exchange_loans; whatever is unusual is left to the engine.
--- @include fast_path/exchange_tenants.light
+-- @include fast_path/exchange_tenants.visits
 local NONE = {} -- a list that nobody writes to
 
 -- Until when a completed task is kept, by its record; nil if it is none, or there is more to forgetting it than that.
@@ -21,46 +21,53 @@ local NEITHER = ('\0'):rep(4)
 
 -- Forget these tasks of a queue, none of which is to be kept longer than `limit`. False if there is more to one of them.
 function straight.forget(queue, ids, records, limit)
-  local names, sizes, numbers, last, name, fate, flags, tail, bytes, sum, fate_to
-    = {}, {}, queue.numbers, nil, nil, nil, nil, nil, nil, 0, 0
-  local forgotten, parted = queue.forgotten or {}, queue.parted or {}
-  local before = #forgotten
+  local numbers, visits, goes, frees, last, name, visit, fate, flags, tail, bytes, sum, fate_to
+    = queue.numbers, queue.visits, straight.goes, straight.frees, nil, nil, nil, nil, nil, nil, nil, 0, 0
+  local names, sizes, others, behind_queue, parted, forgotten = {}, {}, 0, 4 + #queue.name, queue.parted or {}, queue.forgotten
   for i = 1, #ids do
     local record = records[i]
     if record ~= last then
       if not record then return false end
-      local ends = sub(record, -SIZE_LENGTH)
-      if sub(record, 1, fate_to) ~= fate then -- up to the head, if there is neither a unique key nor a reason
+      if not fate or find(record, fate, 1, true) ~= 1 then -- up to the head, if there is neither a unique key nor a reason
         local till
         till, flags = straight.kept_until(record)
         if not till or till > limit then return false end
         fate_to = FATE_END + 6 + record:byte(FATE_END + 2)
         fate = sub(record, fate_to - 3, fate_to) == NEITHER and sub(record, 1, fate_to)
       end
-      if ends ~= tail then
-        local life, size, extra = unpacked(SIZE, ends)
+      if not tail or not find(record, tail, -SIZE_LENGTH, true) then
+        tail = sub(record, -SIZE_LENGTH)
+        local life, size, extra = unpacked(SIZE, tail)
         if life > 0 then return false end
-        tail, bytes = ends, COUNTED + size + extra
+        bytes = COUNTED + size + extra
       end
       last = record
       if fate then
-        local at = find(record, SEP, fate_to + 3, true) + 1
+        local at = fate_to + behind_queue
         name = sub(record, at, find(record, SEP, at, true) - 1)
       else
         name = tenant_in(record)
       end
+      visit = visits[name]
     end
-    names[i], sizes[i], forgotten[before + i] = name, bytes, ids[i]
+    sum = sum + bytes
+    if visit then
+      goes[visit], frees[visit] = goes[visit] + 1, frees[visit] + bytes
+    else
+      others = others + 1
+      names[others], sizes[others] = name, bytes
+    end
     if flags == 2 then parted[#parted + 1] = ids[i] end
   end
-  queue.forgotten, queue.parted = forgotten, parted
-  straight.open_light(queue, names, NONE)
-  local cache, light = queue.tenants, queue.light
-  for i = 1, #ids do
-    local light_tenant, size = light[names[i]], sizes[i]
-    sum = sum + size
-    if light_tenant then
-      light_tenant[L_COMPLETED], light_tenant[L_DONE] = light_tenant[L_COMPLETED] - 1, light_tenant[L_DONE] - size
+  for i = 1, forgotten and #ids or 0 do forgotten[#forgotten + 1] = ids[i] end
+  queue.forgotten, queue.parted = forgotten or ids, parted
+  if others > 0 then straight.open_visits(queue, names, NONE) end
+  local cache = queue.tenants
+  for i = 1, others do
+    local size = sizes[i]
+    visit = visits[names[i]]
+    if visit then
+      goes[visit], frees[visit] = goes[visit] + 1, frees[visit] + size
     else
       local tenant = cache[names[i]]
       if not tenant or tenant[OWNS] >= DEAD_BIT then return false end

@@ -5,7 +5,7 @@
 -- What retention.shelves, retention_trim.trim and retention_trim.forget do where nothing is past its time: the oldest of
 -- all goes, or those that hold much give their own oldest. Nothing is written before `straight.write`; whatever is unusual
 -- is left to the engine.
--- @include fast_path/exchange_tenants.light fast_path/exchange_forget.forget
+-- @include fast_path/exchange_tenants.visits fast_path/exchange_forget.forget
 -- Places in the record of a queue, see STATE in queue.queue; counts stand at Q_COUNT + state.
 -- @const Q_CLOCK=1 Q_WEIGHT=2 Q_COUNT=2 Q_DONE=15 Q_DEAD=16 Q_UNTIL=17 Q_LARGE=18 Q_LOOK=20 Q_EMPTIED=21 Q_TAIL=22
 
@@ -109,6 +109,7 @@ end
 -- What fast_path/fetch.lend_straight and lend do for them: each task is that of the tenant with the lowest tag. What
 -- is read is taken from the lines at once, since reading it first would be a call more for each tenant; whoever gives
 -- up puts it back. Nothing else is written. Reads ARGV as exchange.
+-- @include fast_path/exchange_once.lend_once
 local NEVER_BEGUN, NONE = ('\0'):rep(24), {} -- NONE: a list that nobody writes to
 
 -- The tenants that may be served, lowest first; more of them than there are tasks to lend are of no use.
@@ -123,7 +124,7 @@ function straight.read_ready(queue, wanted)
   queue.ready = found
 end
 
--- Note what was taken, to be put back: keys (of each, or one of all), ids and how many.
+-- Note what was taken, to be put back: keys (of each, or one of all), ids and how many, or false for all that there are by then.
 local function note(exchange, keys, taken, count)
   local popped = exchange.popped or {}
   local size = #popped
@@ -136,7 +137,7 @@ function straight.put_back(exchange)
   exchange.popped = false
   for i = #popped - 2, 1, -3 do
     local keys, taken = popped[i], popped[i + 1]
-    for place = popped[i + 2], 1, -1 do call('LPUSH', type(keys) == 'table' and keys[place] or keys, taken[place]) end
+    for place = popped[i + 2] or #taken, 1, -1 do call('LPUSH', type(keys) == 'table' and keys[place] or keys, taken[place]) end
   end
 end
 
@@ -157,43 +158,62 @@ local function read_on(exchange, key, most, entries, messages)
   return last, last + #found
 end
 
--- Read the beginnings of lines: entries, messages, and between which of them each line goes on. nil if one cannot be read.
-local function read_lines(exchange, keys, wanted)
-  local size, entries, reads, ends, last, try = #keys, {}, {}, {}, 0, redis.pcall
+-- Take the first of each line, and read their messages; nil if there is none in one of them.
+function straight.take_firsts(exchange, keys)
+  local entries = {}
+  note(exchange, keys, entries, false) -- a line that is none raises an error
+  for i = 1, #keys do
+    local id = call('LPOP', keys[i])
+    if not id then return nil end
+    entries[i] = id
+  end
+  exchange.popped[#exchange.popped] = #keys -- more may be read behind these
+  return entries, call('HMGET', prefix .. 'tasks', unpack(entries))
+end
+
+-- Read the beginnings of lines, if these were not taken: entries, messages, and between which of them each line goes on. nil if one
+-- cannot be read.
+local function read_lines(exchange, keys, wanted, entries, messages)
+  local size, reads, ends, last = #keys, {}, {}, 0
   local each = math.ceil(wanted / size)
-  if each == 1 then
-    for i = 1, size do
-      local id = try('LPOP', keys[i])
-      if type(id) ~= 'string' then break end
-      last, entries[i], reads[i], ends[i] = i, id, i - 1, i
+  if each == 1 and not entries then
+    entries, messages = straight.take_firsts(exchange, keys)
+    if not entries then return nil end
+  end
+  if entries then
+    for i = 1, size do reads[i], ends[i] = i - 1, i end
+    return entries, messages, reads, ends
+  end
+  entries = {}
+  for i = 1, size do
+    local found = take(exchange, keys[i], each)
+    if not found then return nil end
+    reads[i] = last
+    if size == 1 then entries = { unpack(found) } else
+      for k = 1, #found do entries[last + k] = found[k] end
     end
-    note(exchange, keys, entries, last)
-    if last < size then return nil end
-  else
-    for i = 1, size do
-      local found = take(exchange, keys[i], each)
-      if not found then return nil end
-      reads[i] = last
-      if size == 1 then entries = { unpack(found) } else
-        for k = 1, #found do entries[last + k] = found[k] end
-      end
-      last = last + #found
-      ends[i] = last
-    end
+    last = last + #found
+    ends[i] = last
   end
   return entries, call('HMGET', prefix .. 'tasks', unpack(entries)), reads, ends
 end
 
 -- Lend tasks of a queue in the order of tags, as lend_plainly and lend_each do. False if one of them is not plain.
 local function lend_from(exchange, queue, wanted)
-  local keys = straight.open_lines(queue)
+  local most, keys, entries, messages, done = min(wanted - exchange.lent, queue.numbers[Q_COUNT + QUEUED]), nil, nil, nil, nil
+  if #queue.ready == most then
+    done, keys, entries, messages = straight.lend_once(exchange, queue)
+    if done ~= nil then return done end
+  end
+  keys = keys or straight.open_lines(queue)
   if not keys then return false end
   local queued, tags, weights, cuts, begun_now, longest
     = straight.queued, straight.tags, straight.weights, straight.cuts, straight.begun, straight.longest
   local total, written_size, rows_size, start, begin, loans, values, written, rows, row_head, row_tenant
     = exchange.lent, exchange.written_size, exchange.rows_size, exchange.start, exchange.begin, exchange.loans, exchange.values,
     exchange.written, exchange.rows, exchange.row_head, exchange.row_tenant
-  local entries, messages, reads, ends = read_lines(exchange, keys, min(wanted - total, queue.numbers[Q_COUNT + QUEUED]))
+  local reads, ends
+  entries, messages, reads, ends = read_lines(exchange, keys, most, entries, messages)
   if not entries then return false end
   local numbers, counted, size, first, ready = queue.numbers, straight.changing(queue), #keys, total, queue.ready
   local clock, weight, waits, pace = numbers[Q_CLOCK], numbers[Q_WEIGHT], counted.waits, STRIDE * UNIT / numbers[Q_WEIGHT]
@@ -308,7 +328,7 @@ function straight.fetch(exchange, wanted)
     if queue and queue.conf.paused == 0 and exchange.lent < wanted then
       if not queue.ready then
         straight.read_ready(queue, wanted - exchange.lent)
-        straight.open_light(queue, NONE, queue.ready)
+        straight.open_visits(queue, NONE, queue.ready)
       end
       if queue.ready[1] then
         if exchange.lent == 0 then
