@@ -87,6 +87,11 @@ async def test_a_result_that_is_not_what_was_announced_is_told(app: Fairlead) ->
         await handle.aresult()
 
 
+async def test_what_prints_its_parts_is_told_no_more_than_its_repr(app: Fairlead) -> None:
+    handle = app.handle("order", tenant="acme")
+    assert handle.__rich_repr__() == [("task", ""), ("id", handle.id), ("tenant", "acme")]
+
+
 async def test_a_result_is_waited_for(app: Fairlead) -> None:
     gate = asyncio.Event()
 

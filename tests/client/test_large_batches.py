@@ -17,6 +17,7 @@ from fairlead.broker.redis.packed_submissions import PackedSubmissions
 from fairlead.broker.requests import Call, Durability, Receipt, Submission
 from fairlead.broker.submissions import Submissions
 from fairlead.client.batch import handles_of, submissions_of
+from fairlead.client.call import TaskCall
 from fairlead.client.client import Client
 from tests.client.test_submit_path import order
 from tests.support.servers import Running, shared
@@ -131,6 +132,46 @@ async def test_what_one_call_of_many_needs_counts_for_all(
     await app.aenqueue_many(calls)
     assert said == [(None, "spooled"), (9.0, "committed")]
     await app.aclose()
+
+
+@pytest.mark.parametrize("kind", ["plain", "odd", "named", "mixed"])
+def test_a_call_of_many_is_looked_at_a_few_times_whatever_it_is(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    app, work = an_app("memory://")
+
+    @app.task
+    def other(n: object) -> None: ...
+
+    kinds: dict[str, Callable[[int], Any]] = {
+        "plain": work.call,
+        "odd": lambda n: other.call({"n": n}),
+        "named": lambda n: work.call(n=n),
+        "mixed": lambda n: (work, other)[n % 2].call(n),
+    }
+    calls = [kinds[kind](n) for n in range(400)]
+    looked = 0
+    place = TaskCall.__dict__["args"]
+
+    def counted(call: TaskCall[Any]) -> Any:
+        nonlocal looked
+        looked += 1
+        return place.__get__(call)
+
+    monkeypatch.setattr(TaskCall, "args", property(counted))
+    made, submissions = submissions_of(calls, app._registry)
+    assert looked < 10 * len(calls)
+
+    class Counted(list[Receipt]):
+        walks = 0
+
+        def __iter__(self) -> Iterator[Receipt]:
+            self.walks += 1
+            return super().__iter__()
+
+    receipts = Counted(Receipt(id=call.id, code="accepted") for call in calls)
+    assert len(handles_of(app._clients, made, submissions, receipts)) == len(calls)
+    assert receipts.walks < 5
 
 
 def test_there_is_no_handle_without_a_receipt() -> None:

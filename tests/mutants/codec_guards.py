@@ -20,7 +20,7 @@ GUARDS: tuple[Guard, ...] = (
             ),
             Mutant(
                 "fairlead/worker/run/light_attempt.py",
-                ((", codecs=lights.codecs", ""),),
+                ((", codecs=self._lights.codecs", ""),),
             ),
         ),
     ),

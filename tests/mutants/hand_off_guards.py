@@ -131,6 +131,13 @@ GUARDS: tuple[Guard, ...] = (
         ("        if self._awake is not None:\n            return False\n", ""),
     ),
     _python(
+        "hand-off: never begun",
+        "a wait that was cancelled before its first step is over",
+        _WORKER + "test_a_wait_that_is_cancelled_before_its_first_step_is_over",
+        "worker/work_waiter",
+        ("        if not taking.done():", "        if False:"),
+    ),
+    _python(
         "hand-off: rest",
         "a worker that rests is handed nothing",
         _WORKER + "test_a_worker_that_rests_is_handed_nothing",

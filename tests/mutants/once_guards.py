@@ -76,4 +76,11 @@ GUARDS: tuple[Guard, ...] = (
             "new = tasks .. NUMBER[completed + 1] .. dead",
         ),
     ),
+    _once(
+        "queues",
+        "ends of several queues go straight in any order",
+        "test_ends_of_several_queues_in_any_order_go_straight[ABA]",
+        "exchange_ends",
+        ("only == nil and queue, true", "not only and queue, true"),
+    ),
 )

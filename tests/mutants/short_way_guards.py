@@ -215,7 +215,7 @@ GUARDS: tuple[Guard, ...] = (
         "an attempt that was told to stop by its own first step has not simply succeeded",
         _LIGHT + "test_a_lost_lease_settles_nothing[light]",
         "worker/run/light_attempt.py",
-        ("if self._why is not None or env.cut or", "if env.cut or"),
+        ("is_unfit or self._why is not None or env.cut", "is_unfit or env.cut"),
     ),
     _guard(
         "light: cleanup",
@@ -257,6 +257,13 @@ GUARDS: tuple[Guard, ...] = (
             "        stepper, self.stepper = self.stepper, _begun(self)\n",
             "        stepper = self.stepper\n",
         ),
+    ),
+    _guard(
+        "light: within another",
+        "an attempt that begins within the first step of another runs",
+        _LIGHT + "test_one_that_begins_within_the_first_step_of_another_is_a_full_one[light]",
+        "worker/run/light_attempt.py",
+        ("        if lights.running is not None:", "        if False:"),
     ),
     _guard(
         "rows: long id",

@@ -97,6 +97,12 @@ GUARDS: tuple[Guard, ...] = (
         "steps: collector behind errors",
         "what calls leave behind that end with an error is freed as well",
         _COLLECTOR + "test_calls_that_end_with_an_error_leave_nothing_behind",
-        (Mutant(_LINKER, (("      if before then free() end\n", ""),)),),
+        (Mutant(_LINKER, (("      if before then free(1024) end\n", ""),)),),
+    ),
+    Guard(
+        "steps: collector behind others",
+        "one call does not free what functions of others left behind",
+        _COLLECTOR + "test_what_others_left_behind_an_error_of_ours_is_not_freed_by_one_call",
+        (Mutant(_LINKER, (("free(1024)", "free()"),)),),
     ),
 )

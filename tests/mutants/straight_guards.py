@@ -102,31 +102,13 @@ GUARDS: tuple[Guard, ...] = (
         "straight: known",
         "a task that is known is not stored again",
         "test_what_is_not_plain_is_left_to_the_engine[a known id among others]",
-        ("    for i = 1, total do if found[i] then return false end end\n", ""),
-    ),
-    _guard(
-        "straight: known among many",
-        "a task that is known is not stored again",
-        "test_what_is_not_plain_is_left_to_the_engine[a known id among many]",
-        ("'FNX', 'FIELDS'", "'FIELDS'"),
+        ("  for i = 1, total do if found[i] then return false end end\n", ""),
     ),
     _guard(
         "straight: twice",
         "an id that comes twice in a call is one task",
         "test_what_is_not_plain_is_left_to_the_engine[an id that comes twice]",
-        ("  if added == total then return true end\n", "  if added then return true end\n"),
-    ),
-    _guard(
-        "straight: twice among many",
-        "an id that comes twice in a call is one task",
-        "test_what_is_not_plain_is_left_to_the_engine[an id that comes twice among many]",
-        ("added = call('HLEN', key) - before else", "added = total else"),
-    ),
-    _guard(
-        "straight: asked",
-        "a server that cannot store what is new is asked for it",
-        "test_a_server_that_cannot_store_what_is_new_is_asked_first[several]",
-        (" else stores_new = false end", " else added = total end"),
+        ("unpack(values)) == total then return true end", "unpack(values)) then return true end"),
     ),
     _one(
         "bytes",

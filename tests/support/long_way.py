@@ -23,7 +23,6 @@ __all__ = (
     "ONE",
     "READY",
     "SMALL",
-    "asking_lua",
     "chosen_lua",
     "copied_lua",
     "counted_lua",
@@ -55,7 +54,6 @@ _LONG: tuple[_Edit, ...] = (
 )
 _SLOW: tuple[_Edit, ...] = (("lib/call.lua", "ENOUGH=0.001\n", "ENOUGH=-1\n"),)
 _CLOCKLESS: _Edit = ("lib/call.lua", "return os.clock end", "return not_there.clock end")
-_ASKING: _Edit = ("lib/fast_path/enqueue.lua", "'HSETEX'", "'HSETNOTHING'")
 _WOKEN: tuple[_Edit, ...] = (
     ("lib/fast_path/hand_off.lua", "HAND_OFF = true\n", "HAND_OFF = false\n"),
 )
@@ -149,12 +147,6 @@ def woken_lua() -> Path:
 def counted_lua() -> Path:
     """Return a folder of scripts that count how often the straight ways are taken."""
     return _changed(_COUNTED)
-
-
-@cache
-def asking_lua() -> Path:
-    """Return the same as on a server that cannot store what is new alone."""
-    return _changed((*_COUNTED, _ASKING))
 
 
 @cache

@@ -221,6 +221,41 @@ async def test_nor_is_one_that_stops_while_an_attempt_goes_on(rig: ServerRig) ->
         await ended(rig, second)
 
 
+async def test_a_wait_that_is_cancelled_before_its_first_step_is_over(
+    rig: ServerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a program ends all tasks of its loop; the same worker may be entered again."""
+    ran: list[int] = []
+
+    @rig.task()
+    async def note(number: int) -> None:
+        ran.append(number)
+
+    loop = asyncio.get_running_loop()
+    own, make = asyncio.current_task(), loop.create_task
+    cut: list[asyncio.Task[Any]] = []
+
+    def create(steps: Any, **options: Any) -> asyncio.Task[Any]:
+        made = make(steps, **options)
+        if ran and not cut and getattr(steps, "__qualname__", "") == "WorkWaiter._take":
+            cut.extend(task for task in asyncio.all_tasks() if task is not own)
+            for task in cut:
+                task.cancel()
+        return made
+
+    worker = rig.worker(grace=0.5)
+    monkeypatch.setattr(loop, "create_task", create)
+    with pytest.raises(BaseException):  # noqa: B017, PT011, PT012 - however the first life ends
+        async with worker:
+            await rig.send("note", 1)
+            await until(lambda: bool(cut))
+            raise KeyboardInterrupt
+    assert not worker.processor._waiter.is_open
+    async with worker:
+        await ended(rig, await rig.send("note", 2))
+    assert ran == [1, 2]
+
+
 async def test_what_is_lost_on_its_way_comes_back_with_the_next_beat(rig: ServerRig) -> None:
     @rig.task()
     async def note() -> None: ...

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from msgspec import UNSET
@@ -74,16 +73,20 @@ def _add_plain(
     template = bound.ready
     if template is None or not template.is_usual():
         return 0
-    alike: list[tuple[Any, ...]] = []  # their arguments
-    for call in islice(calls, start, None):
-        if type(call) is not TaskCall or call._bound is not bound or call.kwargs:
-            break
-        alike.append(call.args)
-    added = template.bodies(alike)
+    added = template.bodies(_alike(calls, start, bound))
     bodies += added
-    ids += [call.id for call in islice(calls, start, start + len(added))]
+    ids += [call.id for call in calls[start : start + len(added)]]
     likes += [template.like] * len(added)
     return len(added)
+
+
+def _alike(calls: Sequence[TaskCall[R]], start: int, bound: BoundTask) -> Iterator[tuple[Any, ...]]:
+    """Return the arguments of those that follow, one by one: few may be asked for."""
+    for place in range(start, len(calls)):
+        call = calls[place]
+        if type(call) is not TaskCall or call._bound is not bound or call.kwargs:
+            return
+        yield call.args
 
 
 async def prepared(
@@ -245,7 +248,7 @@ def handles_of(
             Handle(clients, receipt.id, tenant, returns, task, receipt.code == "duplicate")
             if receipt.durability == "committed" and kind is Handle
             else handle_for(clients, spec, receipt, like, kind)
-            for receipt in islice(receipts, start, end)
+            for receipt in receipts[start:end]
         ]
     return made
 

@@ -248,6 +248,9 @@ class Handle(Unstorable, Struct, Generic[R], eq=False, gc=False):
         parts = [self.task, self.id, f"tenant={self.tenant!r}" if self.tenant else ""]
         return f"<{type(self).__name__} {' '.join(part for part in parts if part)}>"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("task", self.task), ("id", self.id), ("tenant", self.tenant)]
+
     def __eq__(self, other: object) -> bool:
         return self.id == other.id if isinstance(other, Handle) else NotImplemented
 

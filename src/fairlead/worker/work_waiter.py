@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal
 
 from fairlead.broker import Broker
 from fairlead.broker.requests import Taken
@@ -115,6 +115,7 @@ class WorkWaiter:
         self._taking = taking = loop.create_future()
         run = self._take(take, taking, ask, call.number)
         self._task = loop.create_task(run, name="fairlead-lane")
+        self._task.add_done_callback(lambda _: self._ended(take, taking, call.number))
         await self._woken.wait()
         if self._taking is taking:
             self._is_left = True
@@ -129,7 +130,11 @@ class WorkWaiter:
         self._hurry()
 
     async def _take(
-        self, take: Awaitable[Taken], taking: asyncio.Future[Taken], ask: Ask, number: int
+        self,
+        take: Coroutine[Any, Any, Taken],
+        taking: asyncio.Future[Taken],
+        ask: Ask,
+        number: int,
     ) -> None:
         """Wait, and run what was handed over in this very task: its handler begins at once."""
         try:
@@ -137,10 +142,7 @@ class WorkWaiter:
         except GeneratorExit:  # thrown away with its loop
             raise
         except BaseException as error:
-            self._over((), number)
-            taking.set_exception(error if isinstance(error, Exception) else CancelledError())
-            _ = taking.exception()  # perhaps nobody asks
-            self._end_of(Taken())()
+            self._failed(taking, number, error)
             if isinstance(error, Exception):
                 return
             raise
@@ -157,6 +159,21 @@ class WorkWaiter:
         finally:
             if is_lane:
                 await self._executor.serve()
+
+    def _ended(
+        self, take: Coroutine[Any, Any, Taken], taking: asyncio.Future[Taken], number: int
+    ) -> None:
+        """The task of a wait is done: it may have been cancelled before its first step."""
+        if not taking.done():
+            take.close()
+            self._failed(taking, number, CancelledError())
+
+    def _failed(self, taking: asyncio.Future[Taken], number: int, error: BaseException) -> None:
+        """A wait is over without an answer."""
+        self._over((), number)
+        taking.set_exception(error if isinstance(error, Exception) else CancelledError())
+        _ = taking.exception()  # perhaps nobody asks
+        self._end_of(Taken())()
 
     def _over(self, leases: Sequence[Leased], number: int) -> None:
         """A wait is over, with what was handed over."""

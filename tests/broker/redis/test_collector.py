@@ -17,6 +17,11 @@ BATCH = 100
 MOST = 500  # tasks in a call
 CALLS = 150
 LEAST = 0.4  # of all there is: one that frees so much has freed what many left behind
+OTHERS = """#!lua name=others
+redis.register_function('litter', function(keys, args)
+  for i = 1, tonumber(args[1]) do local text = ('x'):rep(1000) .. i end
+end)
+"""
 WITHOUT = ("return collectgarbage end", "return not_there end")
 
 
@@ -72,3 +77,30 @@ async def test_a_server_may_keep_its_collector_to_itself(monkeypatch: pytest.Mon
     assert WITHOUT[0] in closing
     monkeypatch.setattr(linker, "_CLOSING", closing.replace(*WITHOUT))
     assert most_freed(await heaps("valkey")) > LEAST
+
+
+async def test_what_others_left_behind_an_error_of_ours_is_not_freed_by_one_call() -> None:
+    with server("valkey") as running:
+        broker = RedisBroker(running.url, test_clock=True)
+        c = Client(broker)
+        await c.enqueue(submit("f" * 32))
+        with redis.Redis.from_url(running.url) as asked:
+            asked.function_load(OTHERS)
+            asked.delete("fl1:{0}:tasks")
+            asked.set("fl1:{0}:tasks", "no hash")
+            with pytest.raises(FairleadError):
+                await c.enqueue(submit("e" * 32), submit("d" * 32))
+            asked.delete("fl1:{0}:tasks")
+            asked.fcall("litter", 0, 100_000)
+
+            def used() -> int:
+                return int(asked.info("memory")["used_memory_vm_functions"])
+
+            left = used()
+            assert left > 50e6  # nothing frees it meanwhile
+            await c.enqueue(submit("c" * 32))
+            assert used() > 0.1 * left  # without the limit nothing would be
+            for call in range(CALLS):
+                await c.enqueue(submit(f"{call:032x}"))
+            assert used() < 8e6
+        await broker.close()

@@ -320,3 +320,16 @@ async def test_histories_of_many_tenants_leave_the_same(seed: int) -> None:
             assert await client.broker.audit() == []
     finally:
         await wide.pair.close()
+
+
+@pytest.mark.parametrize("order", ["A", "ABA", "ABC", "ABABA", "ABAABB"])
+async def test_ends_of_several_queues_in_any_order_go_straight(wide: Wide, order: str) -> None:
+    queues = ("A", "B", "C")
+    for queue in queues:
+        await wide.known("a", queue=queue)
+        await wide.enqueue(*"aaa", queue=queue)
+    await wide.turn(9, queues=queues)
+    held = {queue: [each for each in wide.held if each.message.queue == queue] for queue in queues}
+    ends = [completed(held[queue].pop()) for queue in order]
+    _, straight = await exchanged(wide.pair, ends, now=wide.now + 1)
+    assert straight

@@ -6,9 +6,7 @@ Whatever either answers, and every key of both, must be the same after each step
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -22,14 +20,13 @@ from fairlead.broker.requests import (
 from fairlead.model.message import Leased
 from tests.broker.redis.straight_history import History
 from tests.broker.redis.straight_pair import LARGE, PREFIX, Pair, begun, everything, made
-from tests.support.long_way import asking_lua, counted_lua
 from tests.support.store import NOW, completed, submit
 
 
-@contextlib.asynccontextmanager
-async def two(lua: Callable[[], Path] = counted_lua) -> AsyncIterator[Pair]:
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
     """Both know the queue, and in it the tenants a and b; a has something to do, b has not."""
-    made_pair = Pair(lua=lua)
+    made_pair = Pair()
     try:
         await begun(made_pair)
         yield made_pair
@@ -37,12 +34,6 @@ async def two(lua: Callable[[], Path] = counted_lua) -> AsyncIterator[Pair]:
             assert await client.broker.audit() == []
     finally:
         await made_pair.close()
-
-
-@pytest.fixture
-async def pair() -> AsyncIterator[Pair]:
-    async with two() as made_pair:
-        yield made_pair
 
 
 # -- what goes straight ------------------------------------------------------------------------
@@ -120,17 +111,6 @@ LEFT: dict[str, tuple[Submission, ...]] = {
 @pytest.mark.parametrize("what", LEFT)
 async def test_what_is_not_plain_is_left_to_the_engine(pair: Pair, what: str) -> None:
     assert await pair.enqueue(*LEFT[what]) == 0
-
-
-MANY = ("several", "as many as a call may have", *(what for what in LEFT if "many" in what))
-
-
-@pytest.mark.parametrize("what", MANY)
-async def test_a_server_that_cannot_store_what_is_new_is_asked_first(what: str) -> None:
-    async with two(asking_lua) as pair:
-        tasks = {**PLAIN, **LEFT}[what]
-        assert await pair.enqueue(*tasks) == (what in PLAIN)
-        assert await pair.enqueue(*tasks) == 0, "by now they are known"
 
 
 LIMITS: dict[str, QueueChange | TenantChange] = {

@@ -6,6 +6,7 @@ Each test is run with them and without.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -342,6 +343,61 @@ async def test_nothing_of_one_that_is_over_is_kept(rig: Rig) -> None:
         frame = lights.stepper.__self__.gi_frame  # type: ignore[attr-defined]
         assert {name for name, value in frame.f_locals.items() if value is not None} == {"lights"}
         assert (lights.running, lights.seen, lights.steps, lights.returned) == (None,) * 4
+
+
+async def test_one_that_begins_within_the_first_step_of_another_is_a_full_one(
+    rig: Rig, way: list[int]
+) -> None:
+    """As where a handler runs the loop itself, with ``nest_asyncio``."""
+    workers: list[Worker] = []
+    ran: list[int] = []
+    within: list[int] = []
+
+    @rig.task()
+    async def work(ctx: Context, number: int) -> int:
+        ran.append(number)
+        for other in [*workers[0].inflight.running.values()] if number == 1 else ():
+            if isinstance(other, LightAttempt) and other.lease.message.id != ctx.id:
+                full = other.run()
+                assert full is not None
+                workers[0].runner.executor.submit(full)
+                within.append(len(ran))
+        return number
+
+    async with learned(rig, "work") as worker:
+        workers.append(worker)
+        ids = [await rig.enqueue("work", number) for number in (1, 2)]
+        for id in ids:
+            await rig.finished(id)
+    assert ran[LEARNS:] == [1, 2]
+    assert within == ([LEARNS + 1] if way else [])
+
+
+async def test_a_stop_while_its_result_is_written_settles_once(rig: Rig) -> None:
+    workers: list[Worker] = []
+    told: list[bool] = []
+
+    @dataclasses.dataclass
+    class Result:
+        id: str
+        token: int
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "id" and not told:
+                own = object.__getattribute__(self, "id"), object.__getattribute__(self, "token")
+                told.append(workers[0].inflight.stop(*own, "release"))
+            return object.__getattribute__(self, name)
+
+    @rig.task()
+    async def work(ctx: Context, number: int) -> Result | None:
+        return None if number < 0 else Result(ctx.id, ctx.token)
+
+    async with learned(rig, "work") as worker:
+        workers.append(worker)
+        before = worker.syncer.settled
+        await rig.finished(await rig.enqueue("work", 1))
+        assert told == [True]
+        assert (worker.syncer.settled - before, worker.syncer.fenced) == (1, 0)
 
 
 async def test_a_lost_lease_settles_nothing(rig: Rig) -> None:

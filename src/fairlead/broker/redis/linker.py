@@ -17,7 +17,8 @@ _OPENING = ["local KEYS, ARGV, VERB", "local begins, after, verbs = {}, {}, {}"]
 # A call keeps Lua's collector from its work, and does some of it in the end (decision 0070): left
 # to itself it frees in one call what many of them left behind. It takes as many steps as it would,
 # one for each KB, but an eighth of these once it frees; above 16 MB all of them, so that no kind of
-# garbage outruns it. What an error ended is caught up on by the next call of the library.
+# garbage outruns it. What an error ended is caught up on by the next call of the library, with at
+# most 1 MB of steps: functions of others may have left far more meanwhile.
 # ``collectgarbage`` is not there while a library is loaded.
 _CLOSING = """\
 function verbs.answer(name, keys, args)
@@ -36,11 +37,11 @@ function verbs.answer(name, keys, args)
 end
 ;(function()
   local collect, before
-  local function free()
+  local function free(most)
     local full = collect('count')
     local left = full - before
     before = nil
-    if left < 0 then left = 0 end
+    if left < 0 then left = 0 elseif most and left > most then left = most end
     local share = full < 16384 and left / 8 or left
     repeat
       collect('step', share)
@@ -54,7 +55,7 @@ end
         collect = found and its or false
       end
       if not collect then return verbs.answer(name, keys, args) end
-      if before then free() end
+      if before then free(1024) end
       collect('stop')
       before = collect('count')
       local reply = verbs.answer(name, keys, args)

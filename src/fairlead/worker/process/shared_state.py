@@ -20,8 +20,8 @@ _WANTS, _ANSWERED = 11, 12
 _HEADER = 128  # bytes
 
 FREE, HELD, STARTED, CHARGED = range(4)
-_ROW = struct.Struct("<BBHIQ264s")  # state, in the spool, length of the id, task, token, id
-_ROW_HEAD = struct.Struct("<BBHIQ")  # the same up to the id
+_ROW = struct.Struct("=BBHIQ264s")  # state, in the spool, length of the id, task, token, id
+_ROW_HEAD = struct.Struct("=BBHIQ")  # the same up to the id
 _TASK = 4  # where the task stands in a row
 _LONGEST = _ROW.size - _ROW_HEAD.size  # bytes of an id
 _SIZE = _ROW.size

@@ -164,6 +164,8 @@ class LightAttempt(msgspec.Struct, eq=False):
     def run(self) -> LoopAttempt | None:
         """Run the handler; None if all is settled, or the full attempt that has to go on."""
         lights, lease, name = self._lights, self.lease, self.plan.name
+        if lights.running is not None:  # whose handler runs the loop within its first step
+            return self._full(None)
         env, message = lights.env, lease.message
         if message.trace:
             context = lights.context(lease, name)
@@ -190,15 +192,12 @@ class LightAttempt(msgspec.Struct, eq=False):
             rest = _Rest(lights.leave(), steps, waits)
             return self._full(context, (variables, began, rest))
         value = lights.returned
-        lights.running = lights.seen = lights.steps = lights.returned = None
-        if self._why is not None or env.cut or context._cleanups or context._lines:
+        lights.steps = lights.returned = None
+        result = None if value is None else self._packed(value)
+        lights.running = lights.seen = None  # not before: what packs the value is the user's, too
+        is_unfit = value is not None and result is None
+        if is_unfit or self._why is not None or env.cut or context._cleanups or context._lines:
             return self._full(context, (variables, began, _returned(value)))
-        result: bytes | None = None
-        if value is not None:
-            try:
-                result = pack(value, "the result", advice=TOO_LARGE, codecs=lights.codecs)
-            except BaseException:  # noqa: BLE001 - it fails for the full attempt as well
-                return self._full(context, (variables, began, _returned(value)))
         context._cancelled = context._over = True
         run_time = env.loop.time() - began
         inflight = lights.inflight
@@ -221,6 +220,13 @@ class LightAttempt(msgspec.Struct, eq=False):
         if ended >= _TOLD:
             lights.tell()
         return None
+
+    def _packed(self, value: Any) -> bytes | None:
+        """A result as it is stored; None if it cannot be, as the full attempt will find as well."""
+        try:
+            return pack(value, "the result", advice=TOO_LARGE, codecs=self._lights.codecs)
+        except BaseException:  # noqa: BLE001 - it is raised again there
+            return None
 
     def _full(
         self, context: Context | None, begun: tuple[Variables, float, Any] | None = None

@@ -94,24 +94,12 @@ local function read_tasks(runs, bytes)
   return ids, values, text
 end
 
--- Store tasks; false, with all as it was, if one of them is known or comes twice. MANY: from so many on they are not asked for before
--- they are stored, where the server can store what is new (Valkey 9 and Redis 8); `stores_new` is false where it cannot.
--- @const MANY=10
-local stores_new = true
+-- Store tasks; false, with all as it was, if one of them is known or comes twice.
 local function store(ids, values)
-  local key, total, added = prefix .. 'tasks', #ids, nil
-  if stores_new and total >= MANY then
-    local before = call('HLEN', key)
-    local done = redis.pcall('HSETEX', key, 'FNX', 'FIELDS', total, unpack(values))
-    if done == 0 then return false end
-    if done == 1 then added = call('HLEN', key) - before else stores_new = false end
-  end
-  if not added then
-    local found = call('HMGET', key, unpack(ids))
-    for i = 1, total do if found[i] then return false end end
-    added = call('HSET', key, unpack(values))
-  end
-  if added == total then return true end
+  local key, total = prefix .. 'tasks', #ids
+  local found = call('HMGET', key, unpack(ids))
+  for i = 1, total do if found[i] then return false end end
+  if call('HSET', key, unpack(values)) == total then return true end
   call('HDEL', key, unpack(ids))
   return false
 end

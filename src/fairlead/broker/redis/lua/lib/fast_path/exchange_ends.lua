@@ -73,7 +73,7 @@ function straight.read_owners(exchange, known)
       -- Queue, tenant, level, which is a digit, and what is behind it. A pattern would cost twice as much.
       if not queue or find(record, queue_text, head, true) ~= head then
         queue = sub(record, head, find(record, SEP, head, true) - 1)
-        queue_text, only, changed = queue .. SEP, not only and queue, true
+        queue_text, only, changed = queue .. SEP, only == nil and queue, true
         if not known[queue] then names[#names + 1], known[queue] = queue, true end
       end
       local tenant_at = head + #queue_text
